@@ -64,6 +64,11 @@ class Place:
         return self.home / "airflow"
 
     @property
+    def database(self) -> Path:
+        """Database of Airflow."""
+        return self.airflow / "airflow.db"
+
+    @property
     def spark_conf(self) -> Path:
         """Folder of Spark's settings."""
         return self.airflow / "spark"
@@ -128,7 +133,7 @@ def _airflow(place: Place, keys: Secrets, spark: Spark) -> dict[str, str]:
             "simple_auth_manager_passwords_file": place.airflow / "passwords.json",
         },
         # With SQLite, one process writes at a time, and the others wait up to this timeout.
-        "database": {"sql_alchemy_conn": f"sqlite:///{place.airflow / 'airflow.db'}?timeout=60"},
+        "database": {"sql_alchemy_conn": f"sqlite:///{place.database}?timeout=60"},
         "api": {
             "host": "127.0.0.1",
             "port": place.api_port,

@@ -20,7 +20,8 @@ from demo.processes import Service, StackError, end, locked, owned, remember, un
 from demo.settings import USER, Place, Secrets, Spark, airflow_command, environment, write_spark_defaults
 
 API_SERVER = "api-server"
-OTHERS = ("scheduler", "dag-processor")
+OTHERS = ("scheduler", "dag-processor", "triggerer")
+"""The triggerer has nothing to do, but without one Airflow's first page shows an unhealthy part."""
 POOL = "spark"
 
 _MIGRATION_LIMIT_S = 300.0
@@ -80,6 +81,7 @@ class Stack:
         self.password = keys.password
         self._env = environment(self.place, keys, self.spark) | self._settings
         if not self._migrated.exists():
+            self.place.database.touch(mode=0o600)  # with password hashes and connections
             self._migration = self._start_service("db-migrate", airflow_command("db", "migrate"))
         return self
 

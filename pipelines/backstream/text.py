@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any
@@ -25,6 +26,24 @@ def share_text(part: float, whole: float = 1) -> str:
 def count_of(count: int, one: str, many: str | None = None) -> str:
     """Return a count with its noun: `1 file`, `1,484 files`."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+_HIDDEN = ("Cc", "Cf", "Zl", "Zp")
+"""Unicode categories of characters without a shape: controls, directions, and separators of lines."""
+
+
+def visible_text(text: str) -> str:
+    """Return the text with each hidden character as its code point, such as `<U+202E>`; line breaks and tabs stay.
+
+    Such a character in data can reverse or hide what follows it on a page or in a terminal.
+    """
+    if text.isprintable():
+        return text
+    return "".join(f"<U+{ord(char):04X}>" if _is_hidden(char) else char for char in text)
+
+
+def _is_hidden(char: str) -> bool:
+    return char not in "\n\r\t" and unicodedata.category(char) in _HIDDEN
 
 
 def describe_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

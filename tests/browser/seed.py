@@ -31,7 +31,7 @@ DAYS = 3_000
 END_MS = FIRST_MS + DAYS * DAY_MS
 RAN_MS = instant_ms("2024-03-20T06:00Z", "ran")
 BAD_DAY = "2024-02-08"
-HOSTILE = '"><script>document.title="owned"</script><img src=x onerror=alert(1)>'
+HOSTILE = '"><script>document.title="owned"</script><img src=x onerror=alert(1)>\u202etxt\x07'
 WAITING = tuple(f"manual__2024-03-20T06:0{n}:00+00:00" for n in range(4))
 """The runs that wait for approval, here and in Airflow; each test answers one of them."""
 PARTITIONS = ("EWR", "JFK", "LGA")

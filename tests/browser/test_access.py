@@ -130,8 +130,12 @@ def test_a_browser_that_sends_its_origin_only_is_believed(clients: Clients) -> N
         ({"since": "2024-02-09"}, "the range is empty"),
         ({"since": "2024-02-10"}, "`since` is after `until`"),
         ({"reason": " "}, "a reason is required"),
-        ({"mode": HOSTILE}, "Airflow did not start the run: Invalid input for param mode"),
+        ({"mode": HOSTILE}, "mode must be one of as defined, recompute, replay, got"),
         ({"max_spark_jobs": "many"}, "must be a whole number"),
+        ({"max_spark_jobs": "0"}, "Airflow did not start the run: Invalid input for param max_spark_jobs"),
+        ({"delay": "5m", "mode": "recompute"}, "has no meaning with the mode recompute, in which nothing is late"),
+        ({"chunk": "5h"}, "backfill.chunk must be whole days (the lake's unit), got 5h"),
+        ({"color": "red"}, "color is not a field of this form, got 'red'"),
     ],
 )
 def test_what_is_wrong_is_said_in_the_form_which_keeps_what_was_typed(
@@ -196,6 +200,8 @@ def test_markup_in_data_is_text(clients: Clients, path: str) -> None:
     page = clients["admin"].get(f"/backstream/{path}").text
     assert "<script>document" not in page
     assert "<img" not in page
+    assert not {"\u202e", "\x07"} & set(page)
+    assert "&lt;U+202E&gt;txt&lt;U+0007&gt;" in page
 
 
 def test_every_answer_says_what_a_browser_may_do_with_it(clients: Clients) -> None:

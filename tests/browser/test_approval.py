@@ -10,6 +10,8 @@ from urllib.parse import urlencode
 import pytest
 from tests.browser.seed import HOSTILE, WAITING
 
+from backstream.text import visible_text
+
 if TYPE_CHECKING:
     import httpx
     from playwright.sync_api import Page
@@ -61,7 +63,7 @@ def test_the_approver_sees_both_values_beside_two_buttons_of_which_reject_is_not
     cells = {cell.get_attribute("data-label"): cell.inner_text() for cell in row.locator("[data-label]").all()}
     assert cells == {
         "Window": "2024-03-16 05:00",
-        "carrier": HOSTILE,
+        "carrier": visible_text(HOSTILE),
         "Published": "11",
         "New": "14",
         "Difference": "+3",

@@ -21,6 +21,11 @@ WRONG_FORMS: list[dict[str, Any]] = [
     {"max_spark_jobs": 0},
     {"mode": "fast"},
     {"reason": " "},
+    {"reason": None},
+    {"since": None},
+    {"since": "0001-01-01T00:00:00Z"},
+    {"until": "9999-12-31T00:00:00Z"},
+    {"chunk": "5h"},
 ]
 LONG_AGO = {"since": "2004-03-01T00:00:00Z", "until": "2004-04-01T00:00:00Z"}
 ALL_YEARS = {"since": "0001-01-01T00:00:00Z", "until": "9999-12-31T00:00:00Z"}
@@ -213,7 +218,7 @@ def tasks() -> dict[str, Any]:
         "kubernetes": _raised(lambda: _executed_on(KUBERNETES)),
         "driver elsewhere": _raised(lambda: _executed_on(YARN | {"extra": {"deploy-mode": "cluster"}})),
         "submitted": _submitted(),
-        "ended": {status: _raised(lambda: _ended_with(status)) for status in (0, 1, 3, 52)},  # noqa: B023 - called at once
+        "ended": {status: _raised(lambda: _ended_with(status)) for status in (0, 1, 3, 52, 137, 143)},  # noqa: B023 - called at once
         "options": _java_options(),
         "settings": [_settings_named("local[2]"), _settings_named("spark://master:7077")],
         "heavy": _heavy(),

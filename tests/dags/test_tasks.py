@@ -78,6 +78,11 @@ def test_a_task_refuses_a_form_in_the_words_of_the_server(seen: Any) -> None:
         "Invalid input for param max_spark_jobs: 0 is less than the minimum of 1",
         "Invalid input for param mode: 'fast' is not one of ['as defined', 'recompute', 'replay']",
         "Invalid input for param reason: ' ' does not match '\\\\S'",
+        "Invalid input for param reason: None is not of type 'string'",
+        "Invalid input for param since: None is not of type 'string'",
+        "Invalid input for param since: '0001-01-01T00:00:00Z' does not match '^(19[789]|2\\\\d\\\\d)\\\\d-'",
+        "Invalid input for param until: '9999-12-31T00:00:00Z' does not match '^(19[789]|2\\\\d\\\\d)\\\\d-'",
+        "Invalid input for param chunk: '5h' does not match '^[1-9]\\\\d*d$'",
     ]
 
 
@@ -177,6 +182,21 @@ def test_a_job_whose_java_had_no_memory_left_says_how_it_gets_more(seen: Any) ->
     assert message.partition("\n\n")[2] == (
         "hint: Spark's Java ran out of memory; increase spark.driver.memory in spark-defaults.conf"
     )
+
+
+@pytest.mark.parametrize(
+    ("status", "cause"),
+    [
+        ("137", "signal 9 (SIGKILL), often because the machine or the container had no memory left"),
+        ("143", "signal 15 (SIGTERM), the run was canceled, or the worker was stopped"),
+    ],
+)
+def test_a_job_that_a_signal_ended_says_so_first_and_last(seen: Any, status: str, cause: str) -> None:
+    kind, message = seen["ended"][status]
+    first, *_, last = message.splitlines()
+    assert kind == "JobError"
+    assert first == f"job flights 0000 failed: it was ended by {cause}"
+    assert last == f"it was ended by {cause}"
 
 
 def test_a_job_that_leaves_no_manifest_has_not_succeeded(seen: Any) -> None:

@@ -32,6 +32,8 @@ PAGES = (
     "watermark?dag_id=backfill_flights",
     "checks?dag_id=backfill_flights",
     "reprocess?dag_id=backfill_flights",
+    "reprocess?dag_id=backfill_flights&since=2016-02-01&until=2016-02-03",
+    "reprocess?dag_id=backfill_flights&since=2016-02-01&until=2016-02-03&chunk=5h&preview=true",
     "report?dag_id=backfill_flights&run_id=published",
 )
 FATES = {partition: {"on_time": 1_000, "late": 10, "dropped": 1} for partition in ("EWR", "JFK", "LGA")}

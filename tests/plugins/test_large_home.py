@@ -80,7 +80,23 @@ def test_a_range_that_ends_in_the_future_is_refused_beside_its_end(seen: Any) ->
     assert re.search(
         r'id="p-until" role="alert">until must not be after [^<]*, got 9999-12-31T00:00Z \(now is ', html
     )
-    assert re.search(r'name="until" value="9999-12-31" min="1970-01-02" max="20\d\d-\d\d-\d\d"', html)
+    assert re.search(r'name="until" [^>]*value="9999-12-31" min="1970-01-02" max="20\d\d-\d\d-\d\d"', html)
+
+
+def test_the_form_shows_the_effect_of_a_run_before_it_starts(seen: Any) -> None:
+    told = text_of(seen, "reprocess?dag_id=backfill_flights&since=2016-02-01&until=2016-02-03")
+    effect = "Effect of this run Days 2 Events, about 0 Published rows replaced 0 Duration, about"
+    assert effect in told
+    assert "Nothing is published there now." in told
+
+
+def test_a_preview_shows_problems_at_their_fields_and_starts_nothing(seen: Any) -> None:
+    status, html = seen[
+        "reprocess?dag_id=backfill_flights&since=2016-02-01&until=2016-02-03&chunk=5h&preview=true"
+    ]
+    assert status == 200
+    assert 'id="p-chunk" role="alert">backfill.chunk must be whole days' in html
+    assert "Effect of this run" not in html
 
 
 def test_a_range_before_all_events_is_refused_and_one_with_events_is_started(seen: Any) -> None:

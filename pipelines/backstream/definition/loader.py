@@ -183,6 +183,27 @@ OVERRIDABLE = (
 """Keys that a run can override; other keys would define another dataset."""
 
 
+OVERRIDE_FIELDS = {
+    "delay": "watermark.delay",
+    "idle_timeout": "watermark.idle_timeout",
+    "allowed_lateness": "lateness.allowed",
+    "chunk": "backfill.chunk",
+    "approval": "approval.when",
+}
+"""The keys that the fields of a form override."""
+
+
+def find_override_problems(definition: Definition, values: Mapping[str, str], mode: Mode) -> dict[str, str]:
+    """Return the error of each form field whose value cannot override the definition in this mode."""
+    problems = {}
+    for field, value in values.items():
+        try:
+            apply_overrides(definition, {OVERRIDE_FIELDS[field]: value}, mode)
+        except SpecError as error:
+            problems[field] = str(error)
+    return problems
+
+
 def apply_overrides(definition: Definition, overrides: Mapping[str, str], mode: Mode) -> Definition:
     """Return the definition with the values of some keys replaced.
 

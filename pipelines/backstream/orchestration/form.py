@@ -18,6 +18,11 @@ from backstream.runs.chunk_groups import MOST_BATCHES
 from backstream.runs.plan import Mode
 
 _DURATION = r"^(\d+(ms|s|m|h|d))+$"
+_DAYS = r"^[1-9]\d*d$"
+_YEARS = r"^(19[789]|2\d\d)\d-"
+"""Years from 1970 to 2999: no source has events in the year 1 or 9999."""
+_REQUIRED: dict[str, Any] = {"type": ["null", "string"], "allOf": [{"type": "string"}]}
+"""Type of a required text. Airflow's form marks an empty field as wrong at once if its type has no `null`."""
 
 
 def backfill_params(definition: Definition) -> dict[str, Param]:
@@ -93,8 +98,9 @@ def restate_params() -> dict[str, Param]:
 def _instant(title: str, what: str, limit: str) -> Param:
     """Return a parameter for an instant. The task `plan` checks its limits, since a schema has no current time."""
     return Param(
-        type="string",
+        **_REQUIRED,
         format="date-time",
+        pattern=_YEARS,
         title=title,
         description_md=(
             f"{what}, with an offset, e.g., `2013-02-01T00:00:00Z`. {limit}. Must be the start of a UTC day."
@@ -106,7 +112,7 @@ def _instant(title: str, what: str, limit: str) -> Param:
 def _reason(*, is_required: bool) -> Param:
     texts: dict[str, Any] = {"title": "Reason", "description": "Stored in the plan, the report, and the ledger"}
     if is_required:
-        return Param(type="string", pattern=r"\S", maxLength=500, section="Range", **texts)
+        return Param(**_REQUIRED, pattern=r"\S", maxLength=500, section="Range", **texts)
     return Param("", type="string", maxLength=500, **texts)
 
 
@@ -122,7 +128,7 @@ def _execution_params(definition: Definition) -> dict[str, Param]:
     form["allowed_lateness"] = _override(
         "Allowed lateness", f"{duration_text(definition.lateness.allowed)}; replay only"
     )
-    form["chunk"] = _override("Chunk", f"{duration_text(definition.backfill.chunk)}; whole days")
+    form["chunk"] = _override("Chunk", f"{duration_text(definition.backfill.chunk)}; whole days", "7d", _DAYS)
     form["max_spark_jobs"] = Param(
         None,
         type=["null", "integer"],
@@ -150,13 +156,13 @@ def _mode(definition: Definition) -> Param:
     )
 
 
-def _override(title: str, defined: str) -> Param:
+def _override(title: str, defined: str, example: str = "45m", pattern: str = _DURATION) -> Param:
     return Param(
         None,
         type=["null", "string"],
-        pattern=_DURATION,
+        pattern=pattern,
         title=title,
-        description_md=f"For example, `45m`. Default: as defined ({defined}).",
+        description_md=f"For example, `{example}`. Default: as defined ({defined}).",
         section="Execution",
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -89,8 +90,11 @@ class _JobOperator(SparkSubmitOperator):
         try:
             super().execute(context)
         except (AirflowException, RuntimeError, OSError) as error:
-            msg = f"job {self.name} failed\n{error}"
             status = self._exit_status()
+            cause = describe_signal(status)
+            msg = f"job {self.name} failed{': ' + cause if cause else ''}\n{error}"
+            if cause:
+                msg += f"\n{cause}"  # the text of Spark ends with the last lines of its log
             if status == OUT_OF_MEMORY_STATUS:
                 msg += f"\n\nhint: Spark's Java ran out of memory; increase {SETTING} in spark-defaults.conf"
             raise JobError(msg, status) from None
@@ -188,6 +192,21 @@ class ReplayOperator(_JobOperator):
         options = list(zip(arguments[::2], arguments[1::2], strict=True))
         chunk_ids = [value for name, value in options if name == "--chunk"]
         return Plan.read(Path(dict(options)["--plan"])), chunk_ids
+
+
+_SIGNALS = {
+    signal.SIGKILL: "often because the machine or the container had no memory left",
+    signal.SIGTERM: "the run was canceled, or the worker was stopped",
+}
+_SHELL_STATUS = 128
+"""A shell ends with this status plus the signal that ended its program."""
+
+
+def describe_signal(status: int | None) -> str:
+    """Return the signal that ended a job, and its usual cause; empty for a job that ended by itself."""
+    number = -status if status and status < 0 else (status or 0) - _SHELL_STATUS
+    cause = _SIGNALS.get(number)  # type: ignore[call-overload]
+    return f"it was ended by signal {number} ({signal.Signals(number).name}), {cause}" if cause else ""
 
 
 def _count_text(manifests: Sequence[Manifest]) -> str:

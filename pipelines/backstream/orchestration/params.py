@@ -10,25 +10,19 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from backstream.definition.loader import OVERRIDE_FIELDS
 from backstream.errors import SpecError
 from backstream.runs.plan import Mode
 
 AS_DEFINED = "as defined"
 """Choice that uses the value of the definition."""
 
-_OVERRIDES = {
-    "delay": "watermark.delay",
-    "idle_timeout": "watermark.idle_timeout",
-    "allowed_lateness": "lateness.allowed",
-    "chunk": "backfill.chunk",
-    "approval": "approval.when",
-}
 GROUP_PARAMS: dict[str, Any] = {
     "since": None,
     "until": None,
     "time_zone": None,
     "mode": AS_DEFINED,
-    **dict.fromkeys(_OVERRIDES),
+    **dict.fromkeys(OVERRIDE_FIELDS),
     "max_spark_jobs": None,
     "allow_unsealed": False,
     "gate_override": None,
@@ -66,7 +60,9 @@ class RunParams:
             SpecError: when a parameter or the mode is unknown.
         """
         require_known_params(params, known, dag_id)
-        overrides = {key: str(params[name]) for name, key in _OVERRIDES.items() if _is_given(params.get(name))}
+        overrides = {
+            key: str(params[name]) for name, key in OVERRIDE_FIELDS.items() if _is_given(params.get(name))
+        }
         return cls(
             mode=parse_mode(params.get("mode")),
             overrides=overrides,

@@ -139,6 +139,7 @@ def _environment() -> jinja2.Environment:
         "day_ms": DAY_MS,
         "day_words": days.describe_day,
         "days_text": days.day_span,
+        "duration_text": duration_range,
         "impact_text": impact_text,
         "is_published": is_published_run,
         "links": dataset_links,
@@ -155,6 +156,14 @@ def impact_text(impact: Mapping[str, Any]) -> str:
     rows = impact["rows_replaced"]
     replaced = f"would replace {formatting.count_of(rows, 'row')}" if rows else "would replace nothing"
     return f"{days}, about {events}; {replaced}"
+
+
+def duration_range(seconds: Sequence[float] | None) -> str:
+    """Return the lower and the upper estimate of a duration: `1 min 5 s to 3 min 0 s`; `unknown` without one."""
+    if seconds is None:
+        return "unknown: no run yet"
+    low, high = (formatting.seconds_text(value) for value in seconds)
+    return low if low == high else f"{low} to {high}"
 
 
 def time_left_text(seconds_left: Sequence[float] | None) -> str:

@@ -76,6 +76,20 @@ class ReprocessForm:
         fields = [_field(name, self.params[name], typed.get(name)) for name in ordered]
         return [_with_bounds(field, days) if days and field.name in RANGE else field for field in fields]
 
+    def value_problems(self, typed: Mapping[str, str]) -> dict[str, str]:
+        """Return the error of each entered value that is not of the type of its parameter, or no choice of it."""
+        problems = {}
+        for name in self.schemas.keys() & typed.keys():
+            choices = [str(choice) for choice in self.schemas[name].get("enum") or ()]
+            if choices and typed[name] not in choices:
+                problems[name] = f"{name} must be one of {', '.join(choices)}, got {typed[name]!r}"
+                continue
+            try:
+                _parse_value(name, self.schemas[name], typed[name])
+            except SpecError as error:
+                problems[name] = str(error)
+        return problems
+
     def conf(self, typed: Mapping[str, str]) -> dict[str, Any]:
         """Return the configuration of the run: the values that differ from the defaults of the DAG.
 
@@ -83,9 +97,6 @@ class ReprocessForm:
             SpecError, PlanError: when the range or a number is invalid.
         """
         interval = _parse_range(typed)
-        if "reason" in self.schemas and not typed.get("reason", "").strip():
-            msg = "a reason is required: the run stores it"
-            raise SpecError(msg)
         values = {
             name: _parse_value(name, schema, typed.get(name, ""))
             for name, schema in self.schemas.items()

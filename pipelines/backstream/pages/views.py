@@ -7,14 +7,16 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from backstream.errors import BackstreamError, PlanError, RangeError, SpecError
+from backstream.errors import BackstreamError, SpecError
 from backstream.eventtime.instants import DAY_MS, instant_ms, instant_text
 from backstream.pages import checks as histories
 from backstream.pages import datasets, days
 from backstream.pages.airflow import Airflow, DagRun, RejectedError
+from backstream.pages.datasets import DefinitionEntry
 from backstream.pages.days import DayStatus, runs_covering
+from backstream.pages.form_problems import FORM, find_problems, range_of
 from backstream.pages.render import Page, note_page, page, time_left_text
-from backstream.pages.reprocess import next_day, requested_days
+from backstream.pages.reprocess import next_day
 from backstream.pages.runs import BACKFILL, dataset_of_dag, list_newest_runs
 from backstream.pages.store import PageStore
 from backstream.pages.watermark import draw_curve, load_curve, parse_delay_ms
@@ -22,6 +24,7 @@ from backstream.pages.windows import count_changes_by_run, day_windows, find_new
 from backstream.runs.home import Home
 from backstream.runs.status import RunStatus
 from backstream.workflow.allowed_ranges import find_possible_days, require_possible_range
+from backstream.workflow.impact import Impact, estimate_impact
 
 _SEVERITY_ORDER = (DayStatus.FAILED, DayStatus.STALE, DayStatus.FAIL, DayStatus.MISSING)
 _MAX_RANGES = 12
@@ -164,9 +167,23 @@ def refuse_run_page(dag_id: str) -> Page:
 
 
 async def form(
-    dag_id: str, airflow: Airflow, typed: Mapping[str, str], problem: Exception | str = "", status: int = 200
+    dag_id: str,
+    airflow: Airflow,
+    typed: Mapping[str, str],
+    home: Home,
+    problems: Mapping[str, str] | None = None,
+    status: int = 200,
 ) -> Page:
-    """Return the form to reprocess a range; an error of `since` or `until` is shown at its field."""
+    """Return the form to reprocess a range, with each problem at its field, and what a run of the range would do.
+
+    Args:
+        dag_id: any DAG of the dataset.
+        airflow: client of Airflow.
+        typed: entered values by name; without a value, the form shows the default.
+        home: the folder with the data and the ledger.
+        problems: problem by field, from an attempt to start the run; by default those of a preview are shown.
+        status: HTTP status.
+    """
     name = dataset_of_dag(dag_id)
     if name is None:
         return _unknown(dag_id)
@@ -182,14 +199,14 @@ async def form(
         )
     if typed.get("since") and not typed.get("until"):
         typed = {**typed, "until": next_day(typed["since"])}
-    defined = datasets.find_definition_entry(name)
-    days = find_possible_days(defined.definition) if defined and defined.definition else None
-    fields = [
-        replace(field, problem=str(problem))
-        if isinstance(problem, RangeError) and field.name == problem.end
-        else field
-        for field in dag_form.fields(typed, days)
-    ]
+    entry = datasets.find_definition_entry(name)
+    definition = entry.definition if entry else None
+    if problems is None:
+        is_preview = "preview" in typed
+        problems = await to_thread(find_problems, dag_form, typed, entry, home) if is_preview else {}
+    days = find_possible_days(definition) if definition else None
+    fields = [replace(field, problem=problems.get(field.name, "")) for field in dag_form.fields(typed, days)]
+    shown = {field.name for field in fields}
     return page(
         "reprocess.html",
         status,
@@ -199,7 +216,10 @@ async def form(
         form=dag_form,
         first=[field for field in fields if field.is_first],
         rest=[field for field in fields if not field.is_first],
-        problem="" if isinstance(problem, RangeError) else str(problem),
+        is_rest_open=any(field.problem for field in fields if not field.is_first),
+        problem="\n".join(text for name, text in problems.items() if name not in shown),
+        impact=None if problems or entry is None else await to_thread(_impact_of, entry, typed, home),
+        defined_mode=definition.backfill.mode if definition else "",
     )
 
 
@@ -210,15 +230,14 @@ async def started_page(dag_id: str, airflow: Airflow, typed: Mapping[str, str], 
         return _unknown(dag_id)
     try:
         dag_form = await airflow.form(name)
-        conf = dag_form.conf(typed)
-        if (defined := datasets.find_definition_entry(name)) and defined.definition:
-            # In a separate thread, because it can read files of the source.
-            await to_thread(require_possible_range, defined.path, requested_days(typed), home)
-        run_id = await airflow.started(dag_form.dag_id, conf)
-    except (SpecError, PlanError) as error:
-        return await form(dag_id, airflow, typed, error, BAD_REQUEST)
+        # In a separate thread, because it can read files of the source.
+        problems = await to_thread(find_problems, dag_form, typed, datasets.find_definition_entry(name), home)
+        if problems:
+            return await form(dag_id, airflow, typed, home, problems, BAD_REQUEST)
+        run_id = await airflow.started(dag_form.dag_id, dag_form.conf(typed))
     except RejectedError as error:
-        return await form(dag_id, airflow, typed, f"Airflow did not start the run: {error}", error.status)
+        problems = {FORM: f"Airflow did not start the run: {error}"}
+        return await form(dag_id, airflow, typed, home, problems, error.status)
     return page(
         "started.html",
         title=f"{name}: started",
@@ -230,6 +249,18 @@ async def started_page(dag_id: str, airflow: Airflow, typed: Mapping[str, str], 
         started_dag_id=dag_form.dag_id,
         run_address=DagRun(dag_form.dag_id, run_id, "").address,
     )
+
+
+def _impact_of(entry: DefinitionEntry, typed: Mapping[str, str], home: Home) -> Impact | str | None:
+    """Return what a run of the entered range would do, or why this is unknown; None without a range."""
+    interval = range_of(typed)
+    if interval is None or entry.definition is None:
+        return None
+    try:
+        require_possible_range(entry.path, interval, home)
+        return estimate_impact(entry.path, interval, home)
+    except BackstreamError as error:
+        return str(error).partition("\n")[0]
 
 
 def _named(name: str, dag_id: str) -> Mapping[str, str]:

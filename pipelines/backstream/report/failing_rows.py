@@ -10,6 +10,7 @@ from backstream.errors import SpecError
 from backstream.eventtime.instants import instant_ms
 from backstream.report.formatting import minute_text
 from backstream.runs.results import Audit, Check, CheckOutcome
+from backstream.text import visible_text
 
 MOST_ROWS = 10
 """The maximum number of failing rows of a check that people see."""
@@ -49,7 +50,7 @@ class FailingRow:
     def __str__(self) -> str:
         """Return one line: the place, and both values."""
         values = f"expected {self.expected}, found {self.found}" if self.expected or self.found else ""
-        return ": ".join(part for part in (self.place, values) if part)
+        return visible_text(": ".join(part for part in (self.place, values) if part))
 
 
 def list_failing_rows(check: Check, unit_ms: int) -> tuple[FailingRow, ...]:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from backstream.text import visible_text
+
 _SVG = Markup('<svg class="chart {}" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>')
 _RECT = Markup('<rect class="{}" x="{}" y="{}" width="{}" height="{}"{}')
 _TITLED = Markup("><title>{}</title></rect>")
@@ -152,7 +154,7 @@ def share_bar(parts: Sequence[tuple[str, float, str]], label: str) -> Markup:
         if width:
             rectangles.append(_rect(style, (left, 0, max(1.0, scaled - 1.5), 22), title))
         left += scaled
-    return _SVG.format("shares", 1_000, 22, label, _joined(rectangles)).replace(
+    return _SVG.format("shares", 1_000, 22, visible_text(label), _joined(rectangles)).replace(
         Markup("<svg "), Markup('<svg preserveAspectRatio="none" ')
     )
 
@@ -185,16 +187,16 @@ def _axis_titles(x: Axis, y: Axis, frame: Frame) -> Markup:
 
 def _svg(kind: str, frame: Frame, label: str, content: Markup) -> Markup:
     width, height = _number(frame.left + frame.width + 8), _number(frame.bottom + 36)
-    return _SVG.format(kind, width, height, label, content)
+    return _SVG.format(kind, width, height, visible_text(label), content)
 
 
 def _rect(style: str, box: tuple[float, float, float, float], title: str | None = None) -> Markup:
-    end = Markup("/>") if title is None else _TITLED.format(title)
+    end = Markup("/>") if title is None else _TITLED.format(visible_text(title))
     return _RECT.format(style, *(_number(value) for value in box), end)
 
 
 def _text(style: str, x: float, y: float, text: str, attributes: Markup = _MIDDLE) -> Markup:
-    return _TEXT.format(style, _number(x), _number(y), attributes, text)
+    return _TEXT.format(style, _number(x), _number(y), attributes, visible_text(text))
 
 
 def _vertical_line(style: str, x: float, frame: Frame) -> Markup:

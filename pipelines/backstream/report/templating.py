@@ -6,12 +6,14 @@ from datetime import datetime
 from pathlib import Path
 
 import jinja2
+from markupsafe import Markup
 
 from backstream.errors import SpecError
 from backstream.eventtime.instants import epoch_ms, instant_ms
 from backstream.eventtime.intervals import Interval
 from backstream.report import completeness_map, failing_rows, figures, formatting
 from backstream.report.run_context import largest_changes
+from backstream.text import visible_text
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -22,6 +24,7 @@ def template_environment() -> jinja2.Environment:
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
+        finalize=show_hidden,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -56,6 +59,11 @@ def template_environment() -> jinja2.Environment:
         "span": completeness_map.range_words,
     }
     return environment
+
+
+def show_hidden(value: object) -> object:
+    """Return a value of a template with its hidden characters visible; markup of ours unchanged."""
+    return visible_text(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def parse_instant(value: datetime | str) -> int | None:

@@ -31,6 +31,7 @@ from backstream.ui.run_routes import add_run_pages
 from backstream.ui.security import add_headers, on_bad_request, on_error, on_refusal, require_own_form
 
 _Dag = Annotated[str, Query(max_length=250)]
+_MAX_VALUE = 500
 _Day = Annotated[str, Query(max_length=10)]
 
 
@@ -89,13 +90,12 @@ def _add_form(app: FastAPI) -> None:
     from backstream.pages import views
 
     @app.get("/reprocess", dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.RUN))])
-    async def form(
-        request: Request, user: GetUserDep, dag_id: _Dag, since: _Day = "", until: _Day = ""
-    ) -> HTMLResponse:
+    async def form(request: Request, user: GetUserDep, dag_id: _Dag) -> HTMLResponse:
         if not can_run(user, dag_id):
             return html(views.refuse_run_page(dag_id))
-        typed = {"since": since, "until": until}
-        return html(await views.form(dag_id, airflow(request), typed))
+        provide_lake_once()
+        typed = {name: value[:_MAX_VALUE] for name, value in request.query_params.items() if name != "dag_id"}
+        return html(await views.form(dag_id, airflow(request), typed, Home.from_environment()))
 
     @app.post(
         "/reprocess",

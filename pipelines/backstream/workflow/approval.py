@@ -18,6 +18,7 @@ from backstream.runs.manifest import home_of
 from backstream.runs.plan import Plan
 from backstream.runs.results import ApprovalDecision, Audit, CheckOutcome, Verdict
 from backstream.runs.status import RunStatus
+from backstream.text import visible_text
 from backstream.workflow.history import RunDifference, diff_run
 from backstream.workflow.publish import ledger_row
 from backstream.workflow.report import report_run, state_text
@@ -105,7 +106,7 @@ def _request_parts(plan: Plan, audit: Audit, difference: RunDifference, unit_ms:
     yield _verdict_text(audit, unit_ms)
     yield "\n".join(_change_lines(difference))
     if plan.reason:
-        yield f"Reason: {plan.reason}"
+        yield f"Reason: {visible_text(plan.reason)}"
     if plan.overrides:
         overrides = ", ".join(f"`{key} = {value}`" for key, value in sorted(plan.overrides.items()))
         yield f"For this run only: {overrides}"
@@ -116,7 +117,7 @@ def _verdict_text(audit: Audit, unit_ms: int) -> str:
     failed = [check for check in audit.checks if check.outcome not in (CheckOutcome.PASS, CheckOutcome.INFO)]
     lines = [f"**Verdict {audit.verdict}**: {audit.summary}"]
     for check in failed[:_MAX_CHECKS]:
-        lines.append(f"- {check.outcome}: {check.name}: {check.observed}")
+        lines.append(visible_text(f"- {check.outcome}: {check.name}: {check.observed}"))
         lines += [f"    - {_row_text(row)}" for row in list_failing_rows(check, unit_ms)]
     if audit.overridden and not audit.verdict.may_publish:
         lines.append(f"\nPublished despite this verdict, reason: {audit.overridden}")

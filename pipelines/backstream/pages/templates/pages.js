@@ -55,6 +55,20 @@
       select(anchor, index);
     });
   }
+  const mode = document.getElementById("f-mode");
+  if (mode) {
+    const disable = () => {
+      const chosen = ["recompute", "replay"].includes(mode.value) ? mode.value : mode.form.dataset.definedMode;
+      for (const field of mode.form.querySelectorAll("[data-replay-only]")) {
+        const reason = document.getElementById("why-" + field.name) || document.createElement("p");
+        Object.assign(reason, { id: "why-" + field.name, className: "soft", textContent: "Disabled: with recompute, no record is late." });
+        field.disabled = chosen === "recompute" && !field.value;
+        if (field.disabled) field.after(reason); else reason.remove();
+      }
+    };
+    mode.addEventListener("change", disable);
+    disable();
+  }
   // Airflow shows these pages in a frame that may not navigate its window; a link of the window itself may.
   if (window.top !== window) document.addEventListener("click", (event) => {
     const link = event.target.closest("a[data-airflow]");
