@@ -72,10 +72,10 @@ def cut(compress: Callable[[bytes], bytes], content: bytes) -> bytes:
     [
         ("json", "b.json", b""),
         ("json", "b.json.gz", b""),
-        ("json", "b.json.gz", gzip.compress(b"")),
+        ("json", "b.json.gz", gzip.compress(b"", mtime=0)),
         ("csv", "b.csv", b""),
         ("csv", "b.csv", b"at,received_s,partition,offset,user,amount\n"),
-        ("csv", "b.csv.gz", gzip.compress(b"at,user")),
+        ("csv", "b.csv.gz", gzip.compress(b"at,user", mtime=0)),
         ("avro", "b.avro", b""),
         ("orc", "b.orc", b""),
     ],
