@@ -218,7 +218,7 @@ def tasks() -> dict[str, Any]:
         "kubernetes": _raised(lambda: _executed_on(KUBERNETES)),
         "driver elsewhere": _raised(lambda: _executed_on(YARN | {"extra": {"deploy-mode": "cluster"}})),
         "submitted": _submitted(),
-        "ended": {status: _raised(lambda: _ended_with(status)) for status in (0, 1, 3, 52, 137, 143)},  # noqa: B023 - called at once
+        "ended": {status: _raised(lambda: _ended_with(status)) for status in (0, 1, 3, 4, 52, 137, 143)},  # noqa: B023 - called at once
         "options": _java_options(),
         "settings": [_settings_named("local[2]"), _settings_named("spark://master:7077")],
         "heavy": _heavy(),
@@ -553,7 +553,8 @@ def _operator(**options: Any) -> Any:
 def _ended_with(status: int) -> None:
     """Execute the task with a `spark-submit` that says something and ends with a status."""
     binary = Path(f"spark-submit-{status}").resolve()
-    says = f'echo a job of status {status}\nprintf %s "$SPARK_SUBMIT_OPTS" > options\nexit {status}\n'
+    sentence = "echo StorageError: the disk is full | tee $BACKSTREAM_ERROR_FILE; " if status == 4 else ""
+    says = f'{sentence}echo a job of status {status}\nprintf %s "$SPARK_SUBMIT_OPTS" > options\nexit {status}\n'
     binary.write_text(f"#!/bin/sh\n{says}", encoding="utf-8")
     binary.chmod(0o755)
     _operator(spark_binary=str(binary)).execute({})

@@ -199,6 +199,13 @@ def test_a_job_that_a_signal_ended_says_so_first_and_last(seen: Any, status: str
     assert last == f"it was ended by {cause}"
 
 
+def test_the_sentence_of_a_job_comes_first_and_last(seen: Any) -> None:
+    kind, message = seen["ended"]["4"]
+    first, *_, log, last = message.splitlines()
+    assert (kind, first) == ("JobError", "job flights 0000 failed: StorageError: the disk is full")
+    assert (log, last) == ("a job of status 4", "StorageError: the disk is full")
+
+
 def test_a_job_that_leaves_no_manifest_has_not_succeeded(seen: Any) -> None:
     assert seen["ended"]["0"] == ["LedgerError", "no plan at /nowhere/plan.json"]
 

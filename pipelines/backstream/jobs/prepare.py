@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from backstream.errors import NO_RETRY_STATUS, BackstreamError
+from backstream.jobs.job_errors import run_job
 from backstream.jobs.parent_task import end_with_task
 from backstream.runs.home import Home
 from backstream.spark.session import submitted_session
@@ -26,12 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--definition", type=Path, required=True, help="TOML file of the definition")
     options = parser.parse_args(arguments)
     end_with_task()
-    try:
-        _prepare(options.definition)
-    except BackstreamError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201 - people read the log
-        return 1 if error.is_retryable else NO_RETRY_STATUS
-    return 0
+    return run_job(lambda: _prepare(options.definition), Home.from_environment().errors)
 
 
 def _prepare(definition: Path) -> None:

@@ -19,8 +19,9 @@ from pathlib import Path
 
 from backstream import __version__
 from backstream.definition.loader import require_unchanged_code, require_unchanged_definition
-from backstream.errors import NO_RETRY_STATUS, BackstreamError
+from backstream.jobs.job_errors import run_job
 from backstream.jobs.parent_task import end_with_task
+from backstream.runs.home import RunFolder
 from backstream.runs.manifest import Manifest, list_unfinished_chunks, require_unchanged_inputs, version_warning
 from backstream.runs.plan import Plan
 from backstream.runs.progress import load_progress
@@ -42,14 +43,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--chunk", action="append", required=True, help="chunk id, e.g., 0000; can be repeated")
     options = parser.parse_args(arguments)
     end_with_task()
-    try:
-        plan = Plan.read(options.plan)
-        with _record_failure(plan):
-            _replay(plan, options.chunk)
-    except BackstreamError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201 - people read the log
-        return 1 if error.is_retryable else NO_RETRY_STATUS
-    return 0
+    return run_job(lambda: _replay_plan(options.plan, options.chunk), RunFolder(options.plan.parent).errors)
+
+
+def _replay_plan(file: Path, chunk_ids: Sequence[str]) -> None:
+    plan = Plan.read(file)
+    with _record_failure(plan):
+        _replay(plan, chunk_ids)
 
 
 def _replay(plan: Plan, chunk_ids: Sequence[str]) -> None:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -29,7 +30,7 @@ from backstream.orchestration.dag_options import CONNECTION_ID
 from backstream.orchestration.notifications import report_link
 from backstream.orchestration.run_range import data_interval, resolve_range, with_seconds
 from backstream.orchestration.tasks import fail_without_retry, load_workflow
-from backstream.runs.home import TASK_VARIABLE
+from backstream.runs.home import ERROR_FILE_VARIABLE, TASK_VARIABLE
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Plan
 from backstream.runs.progress import load_progress
@@ -87,17 +88,27 @@ class _JobOperator(SparkSubmitOperator):
         self.log.info("starting the job %s", self.name)
         # The job inherits the variable on every cluster, and ends itself after this task process was killed.
         os.environ[TASK_VARIABLE] = f"{socket.gethostname()}/{os.getpid()}"
-        try:
-            super().execute(context)
-        except (AirflowException, RuntimeError, OSError) as error:
-            status = self._exit_status()
-            cause = describe_signal(status)
-            msg = f"job {self.name} failed{': ' + cause if cause else ''}\n{error}"
-            if cause:
-                msg += f"\n{cause}"  # the text of Spark ends with the last lines of its log
-            if status == OUT_OF_MEMORY_STATUS:
-                msg += f"\n\nhint: Spark's Java ran out of memory; increase {SETTING} in spark-defaults.conf"
-            raise JobError(msg, status) from None
+        with NamedTemporaryFile("r", encoding="utf-8", prefix="backstream-error-") as error_file:
+            os.environ[ERROR_FILE_VARIABLE] = error_file.name
+            try:
+                super().execute(context)
+            except (AirflowException, RuntimeError, OSError) as error:
+                raise self._job_error(error, error_file.read().strip()) from None
+
+    def _job_error(self, error: Exception, sentence: str) -> JobError:
+        """Return the error of a failed job, with its cause first and last: the job's own sentence, or a signal.
+
+        Between them is Airflow's text, which ends with the last lines of Spark's log.
+        """
+        status = self._exit_status()
+        cause = sentence or describe_signal(status)
+        parts = [f"job {self.name} failed{': ' + cause if cause else ''}", str(error)]
+        if cause and not parts[-1].rstrip().endswith(cause):
+            parts.append(cause)
+        msg = "\n".join(parts)
+        if status == OUT_OF_MEMORY_STATUS:
+            msg += f"\n\nhint: Spark's Java ran out of memory; increase {SETTING} in spark-defaults.conf"
+        return JobError(msg, status)
 
     def _check_result(self) -> None:
         """Check the result of the job, and log it."""

@@ -39,6 +39,8 @@ CLASS_ARCHIVE_VARIABLE = "BACKSTREAM_CLASS_ARCHIVE"
 """The folder of Java's class archives; by default in the Python environment. An empty text disables archives."""
 TASK_VARIABLE = "BACKSTREAM_PARENT_TASK"
 """Variable of a Spark job: the task that waits for it, as `host/process`."""
+ERROR_FILE_VARIABLE = "BACKSTREAM_ERROR_FILE"
+"""Variable of a Spark job: the file for its error, which the task that waits for it raises."""
 _DRAFT = re.compile(r"\..+\.[0-9a-f]{32}")
 
 
@@ -97,6 +99,11 @@ class Home:
     def definition_path(self, definition_id: str) -> Path:
         """Return the file with the path of a definition that writes a table, which records only an id of it."""
         return self.path / "definitions" / f"{definition_id}.txt"
+
+    @property
+    def errors(self) -> Path:
+        """The folder of traces of jobs without a run, one file each."""
+        return self.path / "errors"
 
     def advice(self, dataset: str) -> Path:
         """Return the file of the latest advice on a dataset's delay, with the whole curve, JSON."""

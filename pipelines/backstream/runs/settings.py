@@ -21,6 +21,7 @@ from backstream.runs.home import (
     CATALOG_VARIABLE,
     CLASS_ARCHIVE_VARIABLE,
     DEFINITIONS_VARIABLE,
+    ERROR_FILE_VARIABLE,
     EXPECTATIONS_VARIABLE,
     HEAP_VARIABLE,
     HOME_VARIABLE,
@@ -46,7 +47,7 @@ SETTINGS = (
     HEAP_VARIABLE,
 )
 """All settings. The key in `backstream.toml` is the name without the prefix, in lower case."""
-_NO_SETTINGS = (PROJECT_VARIABLE, TASK_VARIABLE)
+_NO_SETTINGS = (PROJECT_VARIABLE, TASK_VARIABLE, ERROR_FILE_VARIABLE)
 _PROJECT_FOLDERS = {
     HOME_VARIABLE: ".backstream",
     DEFINITIONS_VARIABLE: "definitions",

@@ -107,6 +107,13 @@ def unreadable_file_error(message: str, plan: Plan) -> ContractError | None:
     )
 
 
+def describe_unexpected_error(error: Exception) -> str:
+    """Return an error without a trace, as a line: the deepest cause that Java names, or else the first line."""
+    text = str(error)
+    lines = [*_CAUSE.findall(text)[-1:], *text.strip().splitlines()[:1], "no message"]
+    return f"{type(error).__name__}: {_shorten(lines[0])}"
+
+
 def _find_input_path(uri: str, plan: Plan) -> str | None:
     """Return the input file of a URI in Spark's message, which has varying numbers of slashes, quoted or not."""
     paths = {
