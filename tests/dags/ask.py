@@ -222,7 +222,27 @@ def tasks() -> dict[str, Any]:
         "options": _java_options(),
         "settings": [_settings_named("local[2]"), _settings_named("spark://master:7077")],
         "heavy": _heavy(),
+        "ends": _ends(),
     }
+
+
+def _ends() -> list[int | None]:
+    """The end of a run, as stored when Airflow tells its listeners that the run failed, and that it goes on."""
+    from airflow.listeners.listener import get_listener_manager
+
+    from backstream.runs.home import Home
+    from backstream.runs.requests import RunRequest
+
+    home = Home(Path("home-of-ends").resolve())
+    os.environ |= {"BACKSTREAM_HOME": str(home.path), "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
+    file = RunRequest("clicks", "backfill_clicks", "killed", 0).write(home)
+    hooks, stored = get_listener_manager().hook, []
+    for hook in (hooks.on_dag_run_failed, hooks.on_dag_run_running):
+        for dag_id in ("other", "backfill_clicks"):
+            hook(dag_run=SimpleNamespace(dag_id=dag_id, run_id="killed"), msg="")
+            request = RunRequest.read(file)
+            stored.append(request.ended_at_ms if request else -1)
+    return stored
 
 
 def plans(definition: str, home: str, late: str) -> dict[str, list[Any]]:

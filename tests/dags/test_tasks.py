@@ -206,6 +206,12 @@ def test_the_sentence_of_a_job_comes_first_and_last(seen: Any) -> None:
     assert (log, last) == ("a job of status 4", "StorageError: the disk is full")
 
 
+def test_the_end_of_a_run_is_recorded_when_airflow_tells_its_listeners(seen: Any) -> None:
+    before, ended_at_ms, after_another, again = seen["ends"]
+    assert (before, after_another, again) == (None, ended_at_ms, None)
+    assert ended_at_ms > 0
+
+
 def test_a_job_that_leaves_no_manifest_has_not_succeeded(seen: Any) -> None:
     assert seen["ended"]["0"] == ["LedgerError", "no plan at /nowhere/plan.json"]
 

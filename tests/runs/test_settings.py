@@ -192,4 +192,4 @@ def test_every_variable_of_an_installation_is_a_setting() -> None:
         if str(node.value.value).startswith(settings.PREFIX)
     }
 
-    assert named - {*SETTINGS} == {PROJECT_VARIABLE, "BACKSTREAM_PARENT_TASK"}
+    assert named - {*SETTINGS} == {PROJECT_VARIABLE, "BACKSTREAM_PARENT_TASK", "BACKSTREAM_ERROR_FILE"}

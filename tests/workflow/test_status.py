@@ -16,6 +16,7 @@ from backstream.lake.ledger import record_run, run_row
 from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Plan
+from backstream.runs.requests import RunRequest, record_end
 from backstream.runs.results import Audit, Verdict
 from backstream.runs.status import RunStatus
 from backstream.workflow import plan_run
@@ -183,3 +184,42 @@ def test_the_newest_runs_are_listed_first_up_to_the_limit(plan: Plan) -> None:
 
     assert [each.triggered_by for each in list_run_states(home)] == ["t3", "t2", "t1", "cli"]
     assert [each.triggered_by for each in list_run_states(home, "clicks", limit=2)] == ["t2", "t1"]
+
+
+def test_a_run_that_airflow_ended_is_not_running_until_it_continues(plan: Plan) -> None:
+    home, minute_ms = Home(Path(plan.home)), MINUTE_MS
+    RunRequest("clicks", "reprocess_clicks", "cli", BEGIN_MS, run_id=plan.run_id).write(home)
+    finish(plan, 0, 1)
+    assert state_at(plan, 2) == (RunStatus.RUNNING, None)
+
+    record_end(home, "reprocess_clicks", "cli", BEGIN_MS + 2 * minute_ms)
+    ended = "Airflow ended the run before it had a result; the log of its tasks has the reason"
+    assert state_at(plan, 3) == (RunStatus.INTERRUPTED, ended)
+
+    finish(plan, 1, 4)  # somebody continues the run by the command line
+    assert state_at(plan, 5) == (RunStatus.RUNNING, None)
+
+    record_end(home, "reprocess_clicks", "cli", BEGIN_MS + 5 * minute_ms)
+    assert state_at(plan, 6) == (RunStatus.INTERRUPTED, ended)
+    record_end(home, "reprocess_clicks", "cli", None)  # somebody cleared it
+    assert state_at(plan, 6) == (RunStatus.RUNNING, None)
+
+
+def test_a_run_that_airflow_ended_before_its_plan_has_failed(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    RunRequest("clicks", "reprocess_clicks", "killed", BEGIN_MS).write(home)
+    record_end(home, "reprocess_clicks", "killed", BEGIN_MS + MINUTE_MS)
+    record_end(home, "somebodys_own_dag", "killed", BEGIN_MS + MINUTE_MS)
+
+    (run,) = list_run_states(home)
+
+    assert (run.state, str(run.error).partition(";")[0]) == (
+        RunStatus.FAILED,
+        "Airflow ended the run before it had a result",
+    )
+
+
+def state_at(plan: Plan, minute: int) -> tuple[RunStatus, str | None]:
+    """Return the status and the error of the only run at a minute."""
+    (run,) = list_run_states(Home(Path(plan.home)), now_ms=BEGIN_MS + minute * MINUTE_MS)
+    return run.state, run.error

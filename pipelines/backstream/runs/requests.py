@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,6 +19,7 @@ class RunRequest:
 
     `by` is the user (empty: the schedule). The range is None if the request has no valid one. `run_id` is that of
     the plan. `error` is the error of planning in one sentence. `impact` is the result of a dry run, as JSON.
+    `ended_at_ms` is the time at which Airflow ended the Dag run as failed; None if it has not.
     """
 
     dataset: str
@@ -34,6 +35,7 @@ class RunRequest:
     run_id: str = ""
     error: str = ""
     impact: Mapping[str, Any] | None = None
+    ended_at_ms: int | None = None
 
     @property
     def key(self) -> str:
@@ -70,3 +72,14 @@ def request_key(dag_id: str, triggered_by: str) -> str:
 def load_requests(home: Home, dataset: str) -> list[RunRequest]:
     """Return the readable requests for runs of a dataset."""
     return [found for path in home.requests(dataset).glob("*.json") if (found := RunRequest.read(path))]
+
+
+def record_end(home: Home, dag_id: str, triggered_by: str, ended_at_ms: int | None) -> None:
+    """Add the time at which Airflow ended a failed Dag run to its request; None if the run goes on again.
+
+    Nothing is written for a Dag run without a request, such as one of another program.
+    """
+    for path in home.requests("").glob(f"*/{request_key(dag_id, triggered_by)}.json"):
+        request = RunRequest.read(path)
+        if request and request.ended_at_ms != ended_at_ms:
+            replace(request, ended_at_ms=ended_at_ms).write(home)

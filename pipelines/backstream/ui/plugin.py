@@ -1,9 +1,10 @@
-"""Register the pages with Airflow: all datasets, tabs of each DAG, and the progress or report of each Dag run."""
+"""Register with Airflow: pages of all datasets, DAGs, and Dag runs, and a listener to the ends of runs."""
 
 from __future__ import annotations
 
 from airflow.plugins_manager import AirflowPlugin
 
+from backstream.orchestration import run_ends
 from backstream.ui.lazy import LazyApplication
 
 
@@ -12,6 +13,7 @@ class BackstreamPlugin(AirflowPlugin):
 
     name = "backstream"
     fastapi_apps = [{"app": LazyApplication(), "url_prefix": "/backstream", "name": "backstream"}]  # noqa: RUF012 - Airflow's interface
+    listeners = [run_ends]  # noqa: RUF012 - Airflow's interface
     external_views = [  # noqa: RUF012 - Airflow's interface
         {
             "name": "Backfills",

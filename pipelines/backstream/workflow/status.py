@@ -138,6 +138,7 @@ def state_of_request(request: RunRequest) -> RunState:
         is_planned=bool(request.run_id),
         is_dry_run=request.is_dry_run,
         recorded=RunStatus.FAILED if request.error else None,
+        has_ended=request.ended_at_ms is not None,
     )
     status = derive_status(facts)
     return RunState(
@@ -153,7 +154,7 @@ def state_of_request(request: RunRequest) -> RunState:
         seconds=0.0,
         triggered_by=request.triggered_by,
         reason=request.reason,
-        error=request.error or None,
+        error=request.error or (_ENDED if status is RunStatus.FAILED else None),
         dag_id=request.dag_id,
         by=request.by,
         phase=describe_phase(status, None, None),
@@ -181,9 +182,7 @@ def _list_folders(home: Home, dataset: str | None) -> list[RunFolder]:
     return sorted(folders, key=lambda folder: folder.plan.stat().st_mtime_ns, reverse=True)
 
 
-def load_run_state(
-    folder: RunFolder, row: RunRow | None, requests: Requests, now_ms: int, *, has_ended: bool = False
-) -> RunState | None:
+def load_run_state(folder: RunFolder, row: RunRow | None, requests: Requests, now_ms: int) -> RunState | None:
     """Return a run from its folder; None if another version wrote its plan. The plan itself is not read.
 
     Args:
@@ -191,7 +190,6 @@ def load_run_state(
         row: its newest row in the ledger, if any.
         requests: the requests of the dataset.
         now_ms: the current time.
-        has_ended: whether Airflow has ended its Dag run.
     """
     try:
         planned = PlanSummary.read(folder.summary)
@@ -206,7 +204,7 @@ def load_run_state(
         recorded=row.status if row else None,
         has_continued=_has_continued(row, last_sign_ms),
         is_dry_run=bool(request and request.is_dry_run),
-        has_ended=has_ended,
+        has_ended=_has_ended(request, last_sign_ms),
     )
     status, timings = derive_status(facts), list[ChunkTiming]()
     if status.is_active:
@@ -232,7 +230,7 @@ def load_run_state(
         chunks_done=len(finished),
         chunks=len(planned.expected_events),
         seconds_left=estimate_seconds_left(timings, left) if status.is_active and left else None,
-        error=row.error if row and status is RunStatus.FAILED else None,
+        error=_find_error(status, row, facts),
         plan_hash=planned.plan_hash,
         dag_id=asked.dag_id if asked else request.dag_id if request else "",
         by=request.by if request else "",
@@ -249,6 +247,19 @@ def _has_continued(row: RunRow | None, last_sign_ms: int) -> bool:
     if row is None or row.status is not RunStatus.FAILED:
         return False
     return last_sign_ms > row.finished_at_ms + _REPORT_MS
+
+
+def _has_ended(request: RunRequest | None, last_sign_ms: int) -> bool:
+    """Return whether Airflow has ended the Dag run, and nothing has continued the run since, e.g., a command."""
+    if request is None or request.ended_at_ms is None:
+        return False
+    return last_sign_ms <= request.ended_at_ms + _REPORT_MS
+
+
+def _find_error(status: RunStatus, row: RunRow | None, facts: RunFacts) -> str | None:
+    if status is RunStatus.FAILED and row:
+        return row.error
+    return _ENDED if status is RunStatus.INTERRUPTED and facts.has_ended else None
 
 
 def with_end(run: RunState) -> RunState:

@@ -1,0 +1,42 @@
+"""Listen to Airflow: record when a Dag run fails, so that no page or command shows it as running.
+
+Tasks that were killed cannot record their end, nor those of a run that a user marked as failed.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+from airflow.listeners import hookimpl
+
+from backstream.errors import BackstreamError
+from backstream.eventtime.instants import SECOND_MS
+from backstream.runs.home import HOME_VARIABLE, Home
+from backstream.runs.requests import record_end
+from backstream.runs.settings import project_environment
+
+log = logging.getLogger(__name__)
+
+
+@hookimpl
+def on_dag_run_running(dag_run: Any) -> None:
+    """Remove the end of a run that a user cleared."""
+    _record(dag_run, None)
+
+
+@hookimpl
+def on_dag_run_failed(dag_run: Any) -> None:
+    """Record the end of a run."""
+    _record(dag_run, int(time.time() * SECOND_MS))
+
+
+def _record(dag_run: Any, ended_at_ms: int | None) -> None:
+    """Record the end in the request of a run; an error is a warning, because Airflow must go on."""
+    try:
+        home = Home(Path(project_environment().get(HOME_VARIABLE) or ".backstream").resolve())
+        record_end(home, dag_run.dag_id, dag_run.run_id, ended_at_ms)
+    except (BackstreamError, OSError) as error:
+        log.warning("cannot record the end of %s of %s: %s", dag_run.run_id, dag_run.dag_id, error)
