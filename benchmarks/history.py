@@ -232,7 +232,7 @@ def _add_snapshot(
     tag: str,
 ) -> Snapshot:
     """Add the next snapshot, as a publication does. One commit for all snapshots is fast."""
-    table = transaction._table  # noqa: SLF001
+    table = transaction._table  # noqa: SLF001 - a history of thousands of snapshots in one commit
     producer = stage_snapshot(transaction, table, Operation.OVERWRITE, new_files, old_files, properties)
     ManageSnapshots(transaction).create_tag(producer.snapshot_id, tag).commit()
     snapshot = transaction.table_metadata.snapshot_by_id(producer.snapshot_id)

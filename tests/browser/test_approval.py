@@ -30,7 +30,7 @@ def address(page: str, run_id: str) -> str:
     return f"/backstream/{page}?{urlencode({'dag_id': DAG_ID, 'run_id': run_id})}"
 
 
-def posted(clients: Clients, user: str, page: str, run_id: str, **typed: str) -> httpx.Response:
+def post_form(clients: Clients, user: str, page: str, run_id: str, **typed: str) -> httpx.Response:
     return clients[user].post(address(page, run_id), data=typed, headers=OWN)
 
 
@@ -82,19 +82,19 @@ def test_the_lists_lead_to_the_question(opened: Opened) -> None:
 
 @pytest.mark.parametrize(("run_id", "answer"), [(APPROVED, "Approve"), (REJECTED, "Reject")])
 def test_an_answer_is_that_of_the_user_and_counts_once(clients: Clients, run_id: str, answer: str) -> None:
-    assert posted(clients, "admin", "approval", run_id, answer=answer).status_code == 200
+    assert post_form(clients, "admin", "approval", run_id, answer=answer).status_code == 200
 
     detail = question(clients, run_id)
     assert (detail["chosen_options"], detail["responded_by_user"]["name"]) == ([answer], "admin")
-    again = posted(clients, "admin", "approval", run_id, answer=answer)
+    again = post_form(clients, "admin", "approval", run_id, answer=answer)
     assert again.status_code == 409
     assert "Airflow did not accept the answer: Human-in-the-loop detail has already been updated" in again.text
 
 
 @pytest.mark.parametrize("user", ["viewer", "flights"])
 def test_who_may_only_look_answers_and_cancels_nothing(clients: Clients, user: str) -> None:
-    assert posted(clients, user, "approval", LOOKED_AT, answer="Approve").status_code == 403
-    assert posted(clients, user, "cancel", LOOKED_AT).status_code == 403
+    assert post_form(clients, user, "approval", LOOKED_AT, answer="Approve").status_code == 403
+    assert post_form(clients, user, "cancel", LOOKED_AT).status_code == 403
     assert question(clients, LOOKED_AT)["response_received"] is False
     page = clients[user].get(address("approval", LOOKED_AT))
     assert page.status_code == 200
@@ -105,7 +105,7 @@ def test_who_may_only_look_answers_and_cancels_nothing(clients: Clients, user: s
 
 def test_an_answer_of_another_site_or_another_word_is_not_passed_on(clients: Clients) -> None:
     other = clients["admin"].post(address("approval", LOOKED_AT), data={"answer": "Approve"})
-    unknown = posted(clients, "admin", "approval", LOOKED_AT, answer="Maybe")
+    unknown = post_form(clients, "admin", "approval", LOOKED_AT, answer="Maybe")
     assert (other.status_code, unknown.status_code) == (403, 400)
     assert "the answer must be Approve or Reject, got &#39;Maybe&#39;" in unknown.text
     assert question(clients, LOOKED_AT)["response_received"] is False
@@ -113,7 +113,7 @@ def test_an_answer_of_another_site_or_another_word_is_not_passed_on(clients: Cli
 
 def test_a_run_that_airflow_has_ended_is_not_shown_as_running(clients: Clients) -> None:
     before = clients["admin"].get(address("run", CANCELED)).text
-    after = posted(clients, "admin", "cancel", CANCELED)
+    after = post_form(clients, "admin", "cancel", CANCELED)
     assert 'data-reload="10"' in before
     assert after.status_code == 200
     assert ">Interrupted</strong>" in after.text

@@ -128,7 +128,7 @@ def parse_s(folder: str, *definitions: str) -> list[float]:
 
 
 def own_dags(folder: str) -> dict[str, Any]:
-    """What a DAG file of a team gets: options on DAGs and tasks, a group between its tasks, and what is off."""
+    """Return the options of DAGs and tasks in a team's DAG file, its task group, and its errors."""
     from airflow.sdk import DAG
 
     from backstream.airflow import BackfillTaskGroup, backfill_dags
@@ -187,7 +187,7 @@ def _partial(task: Any) -> dict[str, Any]:
 
 
 def _planned_in_group(path: str, request: dict[str, Any], context: dict[str, Any]) -> list[str]:
-    """Who triggered the plan of a run in a task group, its range and reason, and the home of its project."""
+    """Return trigger, range, reason, and home of a run in a task group."""
     from backstream.orchestration import tasks as ours
     from backstream.runs.plan import Plan
 

@@ -26,7 +26,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def made(ask: Ask, project: Path) -> dict[str, Any]:
-    """What the DAG file of a team gets."""
+    """Return the DAGs and errors of a team's own DAG file."""
     found: dict[str, Any] = ask("own_dags", project)
     return found
 

@@ -303,7 +303,7 @@ def test_rows_are_sorted_as_the_table_declares(lake: Lake) -> None:
 
 
 def test_timestamps_without_a_zone_are_utc(lake: Lake) -> None:
-    schema = changed(hour=TimestampType())
+    schema = schema_with(hour=TimestampType())
     with open_catalog_for_writing(lake.home) as catalog:
         catalog.create_namespace_if_not_exists("sales")
         table = catalog.create_table(NAME, schema, partition_spec=spec((2, DayTransform())))
@@ -314,7 +314,7 @@ def test_timestamps_without_a_zone_are_utc(lake: Lake) -> None:
     assert table.refresh().scan().to_arrow()["hour"].to_pylist() == [datetime(2013, 2, 1, 6)]  # noqa: DTZ001
 
 
-def changed(*, without: str = "", **types: IcebergType) -> Schema:
+def schema_with(*, without: str = "", **types: IcebergType) -> Schema:
     return Schema(
         *(
             NestedField(
@@ -330,14 +330,14 @@ def changed(*, without: str = "", **types: IcebergType) -> Schema:
 @pytest.mark.parametrize(
     ("schema", "columns", "problem"),
     [
-        (changed(departures=IntegerType()), COLUMNS, "departures: a long cannot be written as int"),
+        (schema_with(departures=IntegerType()), COLUMNS, "departures: a long cannot be written as int"),
         (
-            changed(without="mean_delay_min"),
+            schema_with(without="mean_delay_min"),
             COLUMNS,
             "mean_delay_min: the table has no column `mean_delay_min`; set publish.columns.mean_delay_min",
         ),
         (
-            changed(region=StringType()),
+            schema_with(region=StringType()),
             COLUMNS,
             "region: the table requires a value, and no column of the result has it",
         ),

@@ -1,4 +1,4 @@
-"""Which engine computes a definition where a part of the installation is missing."""
+"""Spark computes a definition if DuckDB is not installed."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def _uv(*arguments: str | Path) -> None:
 
 @pytest.fixture(scope="module")
 def airflow(installed: Installed) -> dict[str, Any]:
-    """What an Airflow of the environment lists, with one DAG file of five lines and without a plugins folder."""
+    """Return the DAGs and plugins that Airflow lists for one DAG file of five lines and no plugins folder."""
     dags = installed.project / "airflow" / "dags"
     (dags / "definitions").mkdir(parents=True)
     (dags / "backfills.py").write_text(DAG_FILE)

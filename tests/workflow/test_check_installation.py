@@ -1,4 +1,4 @@
-"""What `backstream doctor` finds out about a machine, each in one line with the remedy."""
+"""`backstream doctor` prints one line per part of a machine, with the remedy."""
 
 from __future__ import annotations
 

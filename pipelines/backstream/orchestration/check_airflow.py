@@ -44,7 +44,7 @@ def check_airflow() -> Iterator[Finding]:
 def _check_connection(connection_id: str, remedy: str) -> Iterator[Finding]:
     try:
         # Outside of a task, the class of airflow.sdk does not read the database.
-        connection = Connection.get_connection_from_secrets(connection_id)  # noqa: AIR311
+        connection = Connection.get_connection_from_secrets(connection_id)  # noqa: AIR311 - see above
     except AirflowNotFoundException:
         if remedy:
             yield fail("connection", f"no Airflow connection {connection_id}", remedy)
