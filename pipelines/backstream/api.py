@@ -109,7 +109,7 @@ def plan(  # noqa: PLR0913 - each is an option
         SpecError: when the definition, the range, or an option is wrong.
         PlanError: when the range cannot be planned, e.g., because a day is not sealed.
     """
-    path, requested = _find_definition(definition), _requested(since, until, time_zone)
+    path, requested = _find_definition(definition), _parse_ends(since, until, time_zone)
     options = _Options(reason, allow_unsealed, gate_override)
     require_range_of_days(requested.interval)
     prepare_input(path, _home(home), log.info)
@@ -152,7 +152,7 @@ def run(  # noqa: PLR0913 - each is an option
         QualityError: when the quality gate fails; nothing is published.
         ConflictError: when another run published into the range since this one was planned.
     """
-    path, requested, place = _find_definition(definition), _requested(since, until, time_zone), _home(home)
+    path, requested, place = _find_definition(definition), _parse_ends(since, until, time_zone), _home(home)
     is_new = replan or bool(gate_override)
     planned = None if is_new else _find_interrupted_plan(path, requested, _mode(mode), place)
     spark = SparkStart(path)  # starts while the run is planned
@@ -351,7 +351,7 @@ def _find_newest_plan(definition: str | Path, home: Home) -> Plan | None:
     return find_newest_run(home, load_definition(path).name)
 
 
-def _requested(since: RangeEnd, until: RangeEnd, time_zone: str | None) -> RequestedRange:
+def _parse_ends(since: RangeEnd, until: RangeEnd, time_zone: str | None) -> RequestedRange:
     return parse_range(_instant_text(since), _instant_text(until), time_zone)
 
 

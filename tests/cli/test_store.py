@@ -42,7 +42,7 @@ def warehouse(s3: Store, spark: SparkSession, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv(WAREHOUSE_VARIABLE, s3.new_warehouse())
     monkeypatch.delenv(CATALOG_VARIABLE, raising=False)
     monkeypatch.setattr("backstream.spark.session.local_session", lambda *_, **__: Kept(spark))
-    return Warehouse.from_home(Home(tmp_path / "home")).shown
+    return Warehouse.from_home(Home(tmp_path / "home")).display_text
 
 
 def said(*arguments: str) -> str:

@@ -87,7 +87,7 @@ def test_a_delay_affects_all_records_with_at_least_this_critical_delay(
 ) -> None:
     histogram = delays(*critical_ms)
 
-    assert histogram.affected(delay_ms) == sum(critical >= delay_ms for critical in critical_ms)
+    assert histogram.count_affected(delay_ms) == sum(critical >= delay_ms for critical in critical_ms)
 
 
 @given(st.lists(st.integers(-5, 60), min_size=1, max_size=40), st.integers(1, 100))
@@ -128,8 +128,8 @@ def test_counts_in_steps_are_exact_at_every_step(critical_ms: list[int], steps: 
     )
     exact = delays(*critical_ms)
 
-    assert rounded.affected(10 * steps) == exact.affected(10 * steps)
-    assert rounded.affected(10 * steps + 1) == exact.affected(10 * steps + 10)
+    assert rounded.count_affected(10 * steps) == exact.count_affected(10 * steps)
+    assert rounded.count_affected(10 * steps + 1) == exact.count_affected(10 * steps + 10)
     if critical_ms:
         smallest_ms = exact.smallest_delay_ms(0.9)
         assert rounded.smallest_delay_ms(0.9) == -(-smallest_ms // 10) * 10

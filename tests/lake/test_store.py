@@ -39,7 +39,7 @@ WEEK_MS = 7 * DAY_MS
 
 def place() -> str:
     """Return the bucket and prefix of the test's warehouse."""
-    return Warehouse.from_home(Home(Path("nowhere"))).shown.removeprefix("s3://")
+    return Warehouse.from_home(Home(Path("nowhere"))).display_text.removeprefix("s3://")
 
 
 def data_files(s3: Store, run_id: str = "") -> set[str]:

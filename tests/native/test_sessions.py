@@ -216,7 +216,7 @@ def test_a_straggler_at_the_same_time_as_a_unit_in_time_is_in_its_chain(tmp_path
     queries = SessionQueries(task)
 
     with open_database(256) as database:
-        database.execute(f"CREATE TEMP TABLE placed AS {queries.placed()}")
+        database.execute(f"CREATE TEMP TABLE placed AS {queries.units_in_islands()}")
         database.execute(f"CREATE TEMP TABLE islands AS {queries.islands('FROM placed')}")
         found = database.execute("SELECT events, is_clean FROM islands").fetchall()
 

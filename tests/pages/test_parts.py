@@ -208,7 +208,7 @@ def answering(status: int, body: bytes) -> Any:
 def test_what_airflow_refuses_is_told_in_its_first_line() -> None:
     airflow = Airflow(answering(400, b'{"detail": "Invalid input for mode\\n\\nOn schema .."}'), "token")
     with pytest.raises(RejectedError, match=r"^Invalid input for mode$") as refused:
-        asyncio.run(airflow.started("reprocess_flights", {}))
+        asyncio.run(airflow.start_run("reprocess_flights", {}))
     assert refused.value.status == 400
 
 

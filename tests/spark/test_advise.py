@@ -138,9 +138,9 @@ def test_one_pass_gives_for_every_delay_what_a_replay_gives(
 
     edges_ms = {each + more for each in result.overdue.delays_ms[::25] for more in (0, 1)}
     for delay_ms in sorted({*DELAYS_MS, *edges_ms}):
-        dropped, overdue = result.dropped.affected(delay_ms), result.overdue.affected(delay_ms)
+        dropped, overdue = result.dropped.count_affected(delay_ms), result.overdue.count_affected(delay_ms)
         wait = result.firings.wait(delay_ms)
-        counts = (result.overdue.records, dropped, overdue - dropped, result.behind.affected(delay_ms))
+        counts = (result.overdue.records, dropped, overdue - dropped, result.behind.count_affected(delay_ms))
         assert Told(*counts, wait.mean_ms, wait.median_ms) == replayed(history, wanted.definition, delay_ms)
 
 
@@ -152,7 +152,9 @@ def test_these_streams_lose_records_and_the_timeout_matters(spark: SparkSession,
 
     with_timeout, without = measure_delays(spark, idle), measure_delays(spark, never)
 
-    lost = [[each.dropped.affected(delay_ms) for delay_ms in DELAYS_MS[:8]] for each in (with_timeout, without)]
+    lost = [
+        [each.dropped.count_affected(delay_ms) for delay_ms in DELAYS_MS[:8]] for each in (with_timeout, without)
+    ]
     assert all(more > less for more, less in zip(*lost, strict=True))
     assert lost[0] == sorted(lost[0], reverse=True)
 
@@ -168,5 +170,5 @@ def test_too_many_critical_delays_are_counted_in_steps(spark: SparkSession, tmp_
     assert len(stepped.dropped.delays_ms) < len(exact.dropped.delays_ms)
     kinds = [(exact.dropped, stepped.dropped), (exact.overdue, stepped.overdue), (exact.behind, stepped.behind)]
     for delay_ms in range(0, 10 * HOUR_MS, step_ms):
-        assert all(one.affected(delay_ms) == other.affected(delay_ms) for one, other in kinds)
+        assert all(one.count_affected(delay_ms) == other.count_affected(delay_ms) for one, other in kinds)
     assert exact.firings == stepped.firings

@@ -57,8 +57,8 @@ def stepwise(frame: DataFrame, aggregates: dict[str, str]) -> DataFrame:
     steps = split_aggregates(frame, aggregates)
     assert steps
     once = frame.groupBy("grp", "part").agg(*steps.partial)
-    twice = once.groupBy("grp", F.col("part") > F.lit(1)).agg(*steps.merged)
-    return twice.groupBy("grp").agg(*steps.merged).select("grp", *steps.values)
+    twice = once.groupBy("grp", F.col("part") > F.lit(1)).agg(*steps.merges)
+    return twice.groupBy("grp").agg(*steps.merges).select("grp", *steps.values)
 
 
 def test_aggregates_from_parts_have_the_values_and_types_of_direct_ones(spark: SparkSession) -> None:

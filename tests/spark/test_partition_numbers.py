@@ -101,9 +101,9 @@ def test_an_unreadable_record_of_one_has_no_place_in_the_index(spark: SparkSessi
 
     index = extend_index(spark, work.definition, plan.inputs, folder_of(tmp_path, work), work.schema)
 
-    assert index.unplaced() == {str(file)}
+    assert index.paths_without_times() == {str(file)}
     assert index.partitions() == set(NAMES.values())
-    assert sum(rows.num_rows for rows in index.delivered.values()) == index.rows.num_rows - 1
+    assert sum(rows.num_rows for rows in index.rows_by_partition.values()) == index.rows.num_rows - 1
 
 
 @pytest.mark.parametrize("grouping", ["index", "watermarks", "metrics"])
@@ -137,5 +137,5 @@ def grouped(work: ChunkGroup, grouping: str) -> DataFrame:
         results = window_results(work, DataFrame.cache)
         return results.counts(results.records().columns).rows
     if grouping == "watermarks":
-        return compress_events(work.recorded.all(), ClockColumns.from_clock(work.clock), (), work.emission)
-    return bucket_events(work.recorded.all(), buckets_of(work), ())
+        return compress_events(work.event_files.all(), ClockColumns.from_clock(work.clock), (), work.emission)
+    return bucket_events(work.event_files.all(), buckets_of(work), ())

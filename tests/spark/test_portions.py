@@ -109,9 +109,9 @@ def test_the_watermarks_are_those_of_the_whole_stream(
     work = ChunkGroup.from_plan(spark, plan, plan.chunks)
     monkeypatch.setattr(module, "max_driver_rows", lambda _: 100)
 
-    result = timeline_of_files(work.recorded, work.emission, work.clock, ["silent"])
+    result = timeline_of_files(work.event_files, work.emission, work.clock, ["silent"])
 
-    wanted = timeline_of_events(work.recorded.all(), work.emission, work.clock, ["silent"])
+    wanted = timeline_of_events(work.event_files.all(), work.emission, work.clock, ["silent"])
     for name in ("watermark_ms", "visible_from", "blocks"):
         assert getattr(result, name).tolist() == getattr(wanted, name).tolist()
     assert len(wanted.watermark_ms) or stream != "bounded"

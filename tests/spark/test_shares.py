@@ -129,15 +129,15 @@ def test_the_watermarks_are_those_of_all_events_together(
     result = share_files(plan.inputs, 1)
     assert len(result) == 3
 
-    ours = timeline_of_files(work.recorded, work.emission, work.clock, ["silent"])
+    ours = timeline_of_files(work.event_files, work.emission, work.clock, ["silent"])
 
-    wanted = timeline_of_events(work.recorded.all(), work.emission, work.clock, ["silent"])
+    wanted = timeline_of_events(work.event_files.all(), work.emission, work.clock, ["silent"])
     for name in ("watermark_ms", "visible_from", "blocks"):
         assert getattr(ours, name).tolist() == getattr(wanted, name).tolist()
     assert list(ours.marker_positions) == list(wanted.marker_positions)
     assert len(wanted.watermark_ms) or stream != "bounded"
     if is_numpy_mergeable(work.emission):
-        cells = compress_file_groups(work.recorded, result, work.emission, work.clock)
+        cells = compress_file_groups(work.event_files, result, work.emission, work.clock)
         assert cells.count() > cells.select("source_partition", "block").distinct().count()
         assert not re.search(r"Exchange|Python", physical_plan(cells))
         assert cells.rdd.getNumPartitions() > 1

@@ -201,7 +201,7 @@ class _Terminal(RunObserver):
             bar = progress.add_task("starting Spark", total=stages)
             yield lambda label, finished: progress.update(bar, description=label, completed=finished)
 
-    def published(self, plan: Plan) -> None:
+    def on_published(self, plan: Plan) -> None:
         """Print the counts of the run."""
         from backstream import workflow
 

@@ -111,7 +111,7 @@ def require_columns(definition: Definition, source: Mapping[str, str], where: st
     problems = problems or _reserved_columns(definition, source)
     if problems:
         has_missing_column = any(_NO_COLUMN in problem for problem in problems)
-        hint = f"\n\nhint: the source has {_listed(source)}" if has_missing_column else ""
+        hint = f"\n\nhint: the source has {_list_text(source)}" if has_missing_column else ""
         raise SpecError(format_problems("problems", problems, where) + hint)
 
 
@@ -273,7 +273,7 @@ def _names(parsed: exp.Expr) -> set[str]:
     return {column.parts[0].name for column in columns if not isinstance(column.this, exp.Star)}
 
 
-def _listed(source: Mapping[str, str]) -> str:
+def _list_text(source: Mapping[str, str]) -> str:
     more = len(source) - _MAX_COLUMNS_SHOWN
     return ", ".join(list(source)[:_MAX_COLUMNS_SHOWN]) + (f" and {more} more" if more > 0 else "")
 

@@ -15,7 +15,9 @@ from backstream.definition.sql_calls import Span, replace_spans
 
 def replace_paths(text: str, paths: Mapping[str, str]) -> str:
     """Return the SQL with plain columns in place of the fields of structs."""
-    return replace_spans(text, [(span, _quoted(paths[path])) for span, path in _dotted(text) if path in paths])
+    return replace_spans(
+        text, [(span, _quote_name(paths[path])) for span, path in _find_dotted_names(text) if path in paths]
+    )
 
 
 def paths_of(text: str) -> set[tuple[str, ...]]:
@@ -25,7 +27,7 @@ def paths_of(text: str) -> set[tuple[str, ...]]:
     return {path for node, path in whole.items() if node.parent not in whole}
 
 
-def _dotted(text: str) -> Iterator[tuple[Span, str]]:
+def _find_dotted_names(text: str) -> Iterator[tuple[Span, str]]:
     """Yield the names with dots in a text."""
     tokens = Spark().tokenize(text)
     position = 0
@@ -49,5 +51,5 @@ def _is_name(tokens: Sequence[Token], position: int) -> bool:
     return tokens[position].token_type is TokenType.IDENTIFIER or tokens[position].text.isidentifier()
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     return name if name.isidentifier() else f"`{name.replace('`', '``')}`"

@@ -101,7 +101,7 @@ class ResultTypes:
             (("array",), lambda node: _array_of(shared_type(self._all(node.expressions)))),
             (("struct",), self._struct),
             (("concat", "dpipe"), self._concatenation),
-            (("round", "bround", "ceil", "floor"), self._rounded),
+            (("round", "bround", "ceil", "floor"), self._rounding),
         )
 
     def _own_function(self, node: exp.Expr, name: str) -> str | None:
@@ -162,7 +162,7 @@ class ResultTypes:
         kinds = set(self._all(_arguments(node)))
         return "string" if kinds == {"string"} else None
 
-    def _rounded(self, node: exp.Expr) -> str | None:
+    def _rounding(self, node: exp.Expr) -> str | None:
         kind = self.of(node.this)
         is_whole = node.key in ("ceil", "floor") and not node.args.get("decimals")
         if is_whole:

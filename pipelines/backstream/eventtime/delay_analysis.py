@@ -77,14 +77,14 @@ class CriticalDelays:
         sums = list(accumulate(count for _, count in reversed(ascending)))
         return cls(array("q", (delay for delay, _ in ascending)), array("q", reversed(sums)), records, step_ms)
 
-    def affected(self, delay_ms: int) -> int:
+    def count_affected(self, delay_ms: int) -> int:
         """Return the number of records that this delay affects."""
         place = bisect_left(self.delays_ms, delay_ms)
         return self.at_least[place] if place < len(self.at_least) else 0
 
     def unaffected_share(self, delay_ms: int) -> float:
         """Return the share of records that this delay does not affect; 1 without records."""
-        return 1 - self.affected(delay_ms) / self.records if self.records else 1.0
+        return 1 - self.count_affected(delay_ms) / self.records if self.records else 1.0
 
     def smallest_delay_ms(self, share: float) -> int:
         """Return the smallest delay that leaves this share of records unaffected.
@@ -194,8 +194,8 @@ class DelayAdvice:
 
     def at(self, delay_ms: int) -> DelayEffect:
         """Return the effect of a delay."""
-        dropped = self.dropped.affected(delay_ms)
-        late = self.overdue.affected(delay_ms) - dropped
+        dropped = self.dropped.count_affected(delay_ms)
+        late = self.overdue.count_affected(delay_ms) - dropped
         return DelayEffect(
             delay_ms, dropped, late, self.dropped.unaffected_share(delay_ms), self.firings.wait(delay_ms)
         )
@@ -214,8 +214,8 @@ class DelayAdvice:
             critical_ms + step_ms for delays in (self.overdue, self.dropped) for critical_ms in delays.delays_ms
         }
         for delay_ms in sorted({0, *(change_ms for change_ms in changes if change_ms > 0)}):
-            dropped = self.dropped.affected(delay_ms)
-            yield delay_ms, dropped, self.overdue.affected(delay_ms) - dropped
+            dropped = self.dropped.count_affected(delay_ms)
+            yield delay_ms, dropped, self.overdue.count_affected(delay_ms) - dropped
 
     def json_text(self) -> str:
         """Return the whole curve and the rows of the table as one JSON object; durations are milliseconds."""

@@ -61,7 +61,7 @@ def open_catalog(home: Home) -> Catalog:
 
 def _open_with(home: Home, opener: Callable[[CatalogAddress, Mapping[str, str]], Catalog | None]) -> Catalog:
     address = CatalogAddress.from_home(home)
-    shown = address.shown
+    shown = address.display_text
     try:
         catalog = opener(address, _properties(home, address))
     except (ImportError, NoSuchModuleError, NotInstalledError) as error:
@@ -195,12 +195,14 @@ def _catalog_failed(catalog: Catalog, error: Exception) -> CatalogError:
 def _storage_failed(home: Home, error: OSError) -> StorageError:
     warehouse, failure = Warehouse.from_home(home), f"could not {_attempt_text(error) or 'write to the lake'}"
     if isinstance(error, FileNotFoundError):
-        msg = f"a file of the lake is missing: {error.filename or error}\n  the lake is in {warehouse.shown}"
+        msg = (
+            f"a file of the lake is missing: {error.filename or error}\n  the lake is in {warehouse.display_text}"
+        )
         return StorageError(msg)
     if not is_from_store(error):
-        return storage_error(failure, warehouse.shown, error)
+        return storage_error(failure, warehouse.display_text, error)
     return StorageError(
-        f"{failure}: {describe_store_error(error)}\n  {warehouse.shown}\n\n"
+        f"{failure}: {describe_store_error(error)}\n  {warehouse.display_text}\n\n"
         "hint: run the same command again when the store is available;"
         " finished chunks are kept, and published ranges are complete"
     )

@@ -78,7 +78,7 @@ class CatalogAddress:
         return str(self.properties.get("uri", ""))
 
     @property
-    def shown(self) -> str:
+    def display_text(self) -> str:
         """The address without passwords.
 
         Raises:

@@ -92,15 +92,15 @@ class _FirstRows:
         self._tables.append(rows)
         self._row_count += rows.num_rows
         if self._row_count >= self._limit + _BATCH_ROWS or (self._last is None and self._row_count >= self._limit):
-            self._tables = [self._sorted()]
+            self._tables = [self._take_first()]
             self._row_count = self._tables[0].num_rows
             self._last = self._tables[0][column][-1].as_py()
 
     def rows(self, schema: pa.Schema) -> pa.Table:
         """Return the first rows in order."""
-        return self._sorted() if self._row_count else schema.empty_table()
+        return self._take_first() if self._row_count else schema.empty_table()
 
-    def _sorted(self) -> pa.Table:
+    def _take_first(self) -> pa.Table:
         rows = pa.concat_tables(self._tables, promote_options="permissive")
         rows = rows.sort_by([(name, "ascending") for name in rows.column_names])
         # A slice would keep all rows in memory, so that `take` copies the first ones.

@@ -258,13 +258,13 @@ def _list_recent_runs(listed: Iterable[_FolderFiles], grace_ms: int) -> set[str]
 
 
 def _expire_side_tables(home: Home, catalog: Catalog, dataset: str) -> None:
-    def published() -> set[str]:
+    def list_published() -> set[str]:
         return list_published_run_ids(home, load_table(catalog, dataset))
 
     for suffix in (*TABLES, RESTATEMENTS):
         name = f"{dataset}__{suffix}"
         if suffix and catalog.table_exists(table_identifier(name)):
-            expire_old_snapshots(catalog, name, published)
+            expire_old_snapshots(catalog, name, list_published)
 
 
 def _find_expired_runs(table: Table, keep_runs: int) -> tuple[list[str], list[int]]:

@@ -43,7 +43,7 @@ def load_rows(
         _require_snapshot(table, table_name, snapshot_id)
         row_filter = _range_filter(table, table_name, interval)
         rows = table.scan(row_filter=row_filter, snapshot_id=snapshot_id).to_arrow()
-    return _sorted(rows)
+    return _sort(rows)
 
 
 def load_published_rows(home: Home, dataset: str, suffix: str, interval: Interval | None = None) -> pa.Table:
@@ -69,7 +69,7 @@ def content_hash(table: pa.Table) -> str:
     content = table.select([name for name in table.column_names if name != _RUN_COLUMN])
     sink = pa.BufferOutputStream()
     plain = pa.table({name: plain_column(content[name]) for name in content.column_names})
-    pyarrow.csv.write_csv(_sorted(plain), sink)
+    pyarrow.csv.write_csv(_sort(plain), sink)
     return hashlib.sha256(sink.getvalue()).hexdigest()
 
 
@@ -88,5 +88,5 @@ def _require_snapshot(table: Table, table_name: str, snapshot_id: int | None) ->
         raise LedgerError(msg)
 
 
-def _sorted(table: pa.Table) -> pa.Table:
+def _sort(table: pa.Table) -> pa.Table:
     return table.sort_by(sort_keys(table))

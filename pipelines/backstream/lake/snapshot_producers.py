@@ -42,12 +42,12 @@ class _Unchanged(ValidatableTableRequirement):
         Raises:
             CommitFailedException: if the table has changed.
         """
-        if base_metadata is None or self != _unchanged(base_metadata, self.properties):
+        if base_metadata is None or self != _require_properties(base_metadata, self.properties):
             msg = "another commit was made in the meantime"
             raise CommitFailedException(msg)
 
 
-def _unchanged(metadata: TableMetadata, names: Iterable[str]) -> _Unchanged:
+def _require_properties(metadata: TableMetadata, names: Iterable[str]) -> _Unchanged:
     return _Unchanged(properties={name: metadata.properties.get(name) for name in names})
 
 
@@ -76,7 +76,7 @@ class OneTransaction(Transaction):
         current = {"ref": MAIN, "snapshot-id": metadata.current_snapshot_id}
         self._requirements += (AssertRefSnapshotId.model_validate(current),)
         if isinstance(self._table.catalog, MetastoreCatalog):
-            self._requirements += (_unchanged(metadata, properties),)  # type: ignore[operator] # a union of its own
+            self._requirements += (_require_properties(metadata, properties),)  # type: ignore[operator] # a union of its own
 
     @property
     def table_metadata(self) -> TableMetadata:

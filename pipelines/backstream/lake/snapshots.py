@@ -245,7 +245,7 @@ def state_at(table: Table, at_ms: int) -> TableState:
         if snapshot.timestamp_ms <= at_ms:
             if later is not None and snapshot_version(later) != snapshot_version(snapshot) + 1:
                 place = f"between {state_of_snapshot(snapshot)}\n  and {state_of_snapshot(later)}"
-                raise _expired(name, instant, place)
+                raise _expired_error(name, instant, place)
             return state_of_snapshot(snapshot)
         later = snapshot
     if later is None:
@@ -254,8 +254,8 @@ def state_at(table: Table, at_ms: int) -> TableState:
     if is_first_snapshot(later):
         msg = f"table `{name}` had no rows yet at {instant}\n  the first publication is {state_of_snapshot(later)}"
         raise LedgerError(msg)
-    raise _expired(name, instant, f"before {state_of_snapshot(later)}")
+    raise _expired_error(name, instant, f"before {state_of_snapshot(later)}")
 
 
-def _expired(name: str, instant: str, place: str) -> LedgerError:
+def _expired_error(name: str, instant: str, place: str) -> LedgerError:
     return LedgerError(f"the state of table `{name}` at {instant} has expired\n  snapshots expired {place}")

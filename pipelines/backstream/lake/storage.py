@@ -83,7 +83,7 @@ class Warehouse:
         return {**place, **file_io, **self.properties}
 
     @property
-    def shown(self) -> str:
+    def display_text(self) -> str:
         """The location as it may be displayed."""
         return plain_path(self.location)
 
@@ -99,7 +99,7 @@ class Warehouse:
             StorageError: if the folder cannot be created, or the store does not respond or has no such bucket.
         """
         if self.is_on_disk:
-            create_folder(Path(self.shown), "the folder of the warehouse")
+            create_folder(Path(self.display_text), "the folder of the warehouse")
         else:
             self._require_bucket()
 
@@ -109,18 +109,18 @@ class Warehouse:
                 load_file_io({**_FILE_IO, **self.properties}, self.location), self.location
             )
         except (ImportError, OSError) as error:
-            msg = f"cannot use the warehouse {self.shown}: {error}"
+            msg = f"cannot use the warehouse {self.display_text}: {error}"
             raise SetupError(msg) from error
         endpoint, bucket = self.properties.get("s3.endpoint"), path.partition("/")[0] or "/"
         fact = f"\n  endpoint {endpoint}" if endpoint else ""
         try:
             info = filesystem.get_file_info(bucket)
         except OSError as error:
-            failure = f"cannot use the warehouse {self.shown}: {describe_store_error(error)}"
+            failure = f"cannot use the warehouse {self.display_text}: {describe_store_error(error)}"
             msg = f"{failure}{fact}\n\n{_CREDENTIALS_HINT}"
             raise StorageError(msg) from error
         if info.type is FileType.NotFound:
-            msg = f"no bucket `{bucket}` for the warehouse {self.shown}{fact}\n\nhint: create it first"
+            msg = f"no bucket `{bucket}` for the warehouse {self.display_text}{fact}\n\nhint: create it first"
             raise StorageError(msg)
 
 

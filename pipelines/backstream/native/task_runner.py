@@ -87,13 +87,13 @@ def _run_window_task(planned: WindowTask) -> TaskResult:
         rows: dict[str, int] = {}
         has_windows = task.numbers[0] < task.numbers[1]
         if has_windows and task.panes is None:
-            rows[WINDOWS] = write_query(database, queries.recomputed(), task.windows.path, task.windows)
+            rows[WINDOWS] = write_query(database, queries.recomputed_windows(), task.windows.path, task.windows)
         elif has_windows and task.panes is not None:
             rows[PANES] = write_query(database, queries.panes(), task.panes.path, task.panes)
             if rows[PANES]:
-                rows[WINDOWS] = write_query(database, queries.published(), task.windows.path, task.windows)
+                rows[WINDOWS] = write_query(database, queries.published_windows(), task.windows.path, task.windows)
         if dropped and task.dropped is not None:
-            rows[DROPPED] = write_query(database, queries.dropped(), task.dropped.path, task.dropped)
+            rows[DROPPED] = write_query(database, queries.dropped_events(), task.dropped.path, task.dropped)
     files = split_outputs(rows, {WINDOWS: task.windows, PANES: task.panes, DROPPED: task.dropped})
     return TaskResult(task.number, socket.gethostname(), scanned, task.counts_path if is_counted else None, files)
 

@@ -94,7 +94,7 @@ class WindowQueries:
         }
         return f"SELECT {select_list(columns)} FROM ({groups})"
 
-    def dropped(self) -> str:
+    def dropped_events(self) -> str:
         """Return a query of the table of dropped records, for those that the chunks own."""
         task = self._task
         assert task.dropped is not None  # noqa: S101 - only replays need it
@@ -127,7 +127,7 @@ class WindowQueries:
         )
         return joined, fate
 
-    def recomputed(self) -> str:
+    def recomputed_windows(self) -> str:
         """Return a query of the table of windows."""
         rows, keys = self._grouped_rows(None)
         values = {RECORD_COUNT: self._count(""), **self._partials("", "")}
@@ -166,7 +166,7 @@ class WindowQueries:
         grouped = f"SELECT {selected} FROM ({classified}) GROUP BY {self._group_columns()}"
         return self._to_output(grouped, columns, task.panes)
 
-    def published(self) -> str:
+    def published_windows(self) -> str:
         """Return a query of the table of windows over the file of panes."""
         task = self._task
         assert task.panes is not None  # noqa: S101 - only replays need it

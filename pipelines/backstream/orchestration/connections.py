@@ -65,7 +65,7 @@ def _load_connection(connection_id: str, types: tuple[str, ...]) -> Connection |
 
 def _catalog_uri(connection: Connection) -> str:
     host = f"{connection.host}:{connection.port}" if connection.port else connection.host or ""
-    user = f"{quote(connection.login or '', safe='')}:{_masked(connection.password)}"
+    user = f"{quote(connection.login or '', safe='')}:{_quote_secret(connection.password)}"
     # The host of a Unix socket is a folder, which a URI can have only as a parameter.
     target = f"@/{connection.schema}?host={host}" if host.startswith("/") else f"@{host}/{connection.schema}"
     return f"{_DIALECTS[str(connection.conn_type)]}://{user}{target}"
@@ -77,13 +77,13 @@ def _warehouse_uri(connection: Connection) -> str:
         host = connection.host
         msg = f"the host of connection {WAREHOUSE_CONNECTION_ID!r} must be s3://bucket/prefix, got {host!r}"
         raise SpecError(msg)
-    keys = f"{quote(connection.login, safe='')}:{_masked(connection.password)}@" if connection.login else ""
+    keys = f"{quote(connection.login, safe='')}:{_quote_secret(connection.password)}@" if connection.login else ""
     extra = {name: value for key, name in _OPTIONS.items() if (value := connection.extra_dejson.get(key))}
-    _masked(extra.get("session_token"))
+    _quote_secret(extra.get("session_token"))
     return f"s3://{keys}{location}" + (f"?{urlencode(extra)}" if extra else "")
 
 
-def _masked(secret: str | None) -> str:
+def _quote_secret(secret: str | None) -> str:
     """Return a secret quoted for an address, and mask this form in logs too."""
     quoted = quote(secret or "", safe="")
     if quoted:

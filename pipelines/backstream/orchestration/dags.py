@@ -107,7 +107,9 @@ def backfill_dag(definition: Definition, path: Path, options: DagOptions = DEFAU
     Raises:
         SpecError: when the schedule is not a cron expression.
     """
-    with _dag("backfill", _BACKFILL_DOC, definition, path, options, **_scheduled(definition, path)) as dag:
+    with _dag(
+        "backfill", _BACKFILL_DOC, definition, path, options, **_schedule_arguments(definition, path)
+    ) as dag:
         add_run_tasks(definition, path, options)
         add_restate_trigger(f"restate_{definition.name}")
     return _with_params(dag, form.backfill_params(definition))
@@ -170,7 +172,7 @@ def _deadline(definition: Definition) -> Any:
     )
 
 
-def _scheduled(definition: Definition, path: Path) -> dict[str, Any]:
+def _schedule_arguments(definition: Definition, path: Path) -> dict[str, Any]:
     first_ms, last_ms = definition.source.event_time_range
     require_timetable(definition, path)
     return {

@@ -91,7 +91,11 @@ def restate_params() -> dict[str, Param]:
         title="Dry run",
         description_md="Only find stale and missing days. The log of the task `find_intervals` lists them.",
     )
-    run_params = {"approval": _approval(None), "allow_unsealed": _unsealed(), "reason": _reason(is_required=False)}
+    run_params = {
+        "approval": _approval(None),
+        "allow_unsealed": _allow_unsealed(),
+        "reason": _reason(is_required=False),
+    }
     return ends | {"include_missing": missing, "dry_run": dry_run} | run_params
 
 
@@ -180,7 +184,7 @@ def _publication_params(definition: Definition) -> dict[str, Param]:
         ),
         section="Publication",
     )
-    return {"approval": _approval(definition), "gate_override": gate_override, "allow_unsealed": _unsealed()}
+    return {"approval": _approval(definition), "gate_override": gate_override, "allow_unsealed": _allow_unsealed()}
 
 
 def _approval(definition: Definition | None) -> Param:
@@ -198,7 +202,7 @@ def _approval(definition: Definition | None) -> Param:
     )
 
 
-def _unsealed() -> Param:
+def _allow_unsealed() -> Param:
     return Param(
         False,  # noqa: FBT003 - the form's default
         type="boolean",

@@ -87,7 +87,7 @@ class Airflow:
                 break
         return ReprocessForm(f"{prefix}{dataset}", _parse_response(response).get("params") or {})
 
-    async def started(self, dag_id: str, conf: Mapping[str, Any]) -> str:
+    async def start_run(self, dag_id: str, conf: Mapping[str, Any]) -> str:
         """Start a run and return its id.
 
         Raises:

@@ -75,7 +75,7 @@ class Dataset:
         return [run for run in self.unended if run.state is RunStatus.AWAITING_APPROVAL]
 
     @property
-    def interrupted(self) -> list[RunState]:
+    def interrupted_runs(self) -> list[RunState]:
         """The runs that were begun and leave no sign of life any more."""
         return [run for run in self.unended if run.state is RunStatus.INTERRUPTED]
 
@@ -85,7 +85,7 @@ class Dataset:
         return self.runs[0] if self.runs else None
 
     @cached_property
-    def published(self) -> Interval | None:
+    def published_range(self) -> Interval | None:
         """Range from the first to the last published day; days in between can be missing."""
         days_ms = [day.day_ms for day in self.days if day.run_id]
         return Interval(days_ms[0], days_ms[-1] + DAY_MS) if days_ms else None

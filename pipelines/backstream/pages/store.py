@@ -25,13 +25,13 @@ def cached_by_mtime(read: Callable[[Path], _Content]) -> Callable[[Path], _Conte
     """Return a function that calls `read` again only when the modification time of the file changes."""
 
     @lru_cache(maxsize=_MAX_CACHED)
-    def cached(path: Path, modified_ns: int) -> _Content:
+    def read_cached(path: Path, modified_ns: int) -> _Content:
         del modified_ns  # The cache compares it; the reader does not need it.
         return read(path)
 
     @wraps(read)
     def read_if_changed(path: Path) -> _Content:
-        return cached(path, _modified_ns(path))
+        return read_cached(path, _modified_ns(path))
 
     return read_if_changed
 

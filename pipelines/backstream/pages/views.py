@@ -211,7 +211,7 @@ async def form(
         "reprocess.html",
         status,
         title=f"{name}: reprocess",
-        dataset=_named(name, dag_id),
+        dataset=_head_values(name, dag_id),
         tab="reprocess",
         form=dag_form,
         first=[field for field in fields if field.is_first],
@@ -234,14 +234,14 @@ async def started_page(dag_id: str, airflow: Airflow, typed: Mapping[str, str], 
         problems = await to_thread(find_problems, dag_form, typed, datasets.find_definition_entry(name), home)
         if problems:
             return await form(dag_id, airflow, typed, home, problems, BAD_REQUEST)
-        run_id = await airflow.started(dag_form.dag_id, dag_form.conf(typed))
+        run_id = await airflow.start_run(dag_form.dag_id, dag_form.conf(typed))
     except RejectedError as error:
         problems = {FORM: f"Airflow did not start the run: {error}"}
         return await form(dag_id, airflow, typed, home, problems, error.status)
     return page(
         "started.html",
         title=f"{name}: started",
-        dataset=_named(name, dag_id),
+        dataset=_head_values(name, dag_id),
         tab="reprocess",
         since=typed["since"],
         until=typed["until"],
@@ -263,7 +263,7 @@ def _impact_of(entry: DefinitionEntry, typed: Mapping[str, str], home: Home) -> 
         return str(error).partition("\n")[0]
 
 
-def _named(name: str, dag_id: str) -> Mapping[str, str]:
+def _head_values(name: str, dag_id: str) -> Mapping[str, str]:
     """Return the values that the head of a page needs of a dataset."""
     return {"name": name, "dag_id": dag_id}
 

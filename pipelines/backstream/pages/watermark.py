@@ -37,7 +37,7 @@ class DelayLoss:
 
 @dataclass(frozen=True, slots=True)
 class LossCurve:
-    """Newest delay analysis of a dataset; `shown` has the delays of its table and their median waits in ms."""
+    """Newest delay analysis of a dataset; `losses_and_waits` has the delays of its table and their median waits in ms."""
 
     since_ms: int
     until_ms: int
@@ -49,7 +49,7 @@ class LossCurve:
     delays_ms: tuple[int, ...]
     dropped: tuple[int, ...]
     late: tuple[int, ...]
-    shown: tuple[tuple[DelayLoss, int], ...]
+    losses_and_waits: tuple[tuple[DelayLoss, int], ...]
     advised_at_ms: int
 
     def at(self, delay_ms: int, name: str = "") -> DelayLoss:
@@ -58,7 +58,7 @@ class LossCurve:
         return DelayLoss(delay_ms, self.dropped[index], self.late[index], name)
 
     @property
-    def named(self) -> list[DelayLoss]:
+    def marked_losses(self) -> list[DelayLoss]:
         """Recommended delay, and the current delay if the definition has one."""
         losses = [self.at(self.recommended_ms, "recommended")]
         return losses if self.current_ms is None else [*losses, self.at(self.current_ms, "in force")]
@@ -106,7 +106,7 @@ def _chart(curve: LossCurve, selected: DelayLoss | None, stride: int) -> DelayCu
     whole = max(1, curve.records)
     step = _round_step(max(_MIN_TOP, both[0] / whole) / _TICKS)
     top = step * _TICKS
-    marks = [ChartMark(f"mark-{loss.name.replace(' ', '-')}", loss.delay_ms) for loss in curve.named]
+    marks = [ChartMark(f"mark-{loss.name.replace(' ', '-')}", loss.delay_ms) for loss in curve.marked_losses]
     marks += [ChartMark("mark-selected", selected.delay_ms)] if selected else []
     most_ms = max([curve.delays_ms[-1], *(mark.at_ms for mark in marks)])
     ticks = tuple((n * step, share_text(n * step, 1) if n else "0") for n in range(0, _TICKS + 1, stride))

@@ -58,7 +58,7 @@ def _completeness(row: Row, limit: str) -> tuple[str, str]:
     return limit, f"{int(row['events']):,} of {count_of(int(row['expected_events']), 'expected event')}"
 
 
-def _unfired(row: Row, _: str) -> tuple[str, str]:
+def _missing_row(row: Row, _: str) -> tuple[str, str]:
     return "a row", f"no row for {count_of(int(row['events']), 'event')}"
 
 
@@ -96,7 +96,7 @@ _TEXTS: Mapping[tuple[str, str], _Texts] = {
         f"{count_of(int(row['records']), 'record')} in windows",
         f"{int(row['events']):,} in windows",
     ),
-    ("results", "is_fired"): _unfired,
+    ("results", "is_fired"): _missing_row,
     ("results", "unmatched_records"): _records_in_rows,
     ("results", "unmatched_panes"): lambda row, _: (
         "the records of its panes",

@@ -121,11 +121,11 @@ def map_columns(
     if not values:
         msg = f"no aggregate to compare: --columns excludes {', '.join(aggregates)}"
         raise SpecError(msg)
-    start, *key_columns = (_required(wanted[name]) for name in required)
+    start, *key_columns = (_require_column(wanted[name]) for name in required)
     return ColumnMappings(start, end, tuple(key_columns), values)
 
 
-def _required(column: ColumnMapping | None) -> ColumnMapping:
+def _require_column(column: ColumnMapping | None) -> ColumnMapping:
     assert column is not None  # noqa: S101 - map_columns rejects an excluded required column
     return column
 

@@ -68,7 +68,7 @@ def day_hour_grid(frame: pd.DataFrame, shown: ChartRange) -> tuple[HeatGrid, ...
     y = Axis("hour of day (UTC)", _hour_ticks(row_ms))
     return tuple(
         HeatGrid(
-            label=f"Completeness of {_shortened(partition, _NAME_LENGTH)} by day and hour",
+            label=f"Completeness of {_shorten(partition, _NAME_LENGTH)} by day and hour",
             columns=columns,
             rows=rows,
             x=x,
@@ -93,7 +93,7 @@ def time_grid(frame: pd.DataFrame, shown: ChartRange, room: int) -> HeatGrid | N
     bucket_ms = axis_step_ms(shown.span, shown.unit_ms, min(room, _MAX_CELLS // len(partitions)))
     cells = _cells(frame, shown.span.start_ms, bucket_ms, shown.unit_ms)
     steps = "" if bucket_ms == shown.unit_ms else f", in steps of {duration_words(bucket_ms)}"
-    ticks = tuple((row + 0.5, _shortened(name, _LABEL_LENGTH)) for row, name in enumerate(partitions))
+    ticks = tuple((row + 0.5, _shorten(name, _LABEL_LENGTH)) for row, name in enumerate(partitions))
     return HeatGrid(
         label="Completeness by source partition and time",
         columns=bucket_count(shown.span, bucket_ms),
@@ -186,7 +186,7 @@ def _title(row: dict[Hashable, Any], at_ms: int, is_count_known: bool, is_severa
     if is_several and row["present"] < row["windows"]:
         parts.append(f"{row['windows'] - row['present']} of {count_of(row['windows'], 'window')} empty")
     parts += [f"{count_text(row[fate])} {fate}" for fate in ("late", "dropped") if row[fate]]
-    return f"{_shortened(row['source_partition'], _NAME_LENGTH)}, {at_text(at_ms)}: {', '.join(parts)}"
+    return f"{_shorten(row['source_partition'], _NAME_LENGTH)}, {at_text(at_ms)}: {', '.join(parts)}"
 
 
 def _least_complete(frame: pd.DataFrame) -> list[str]:
@@ -207,7 +207,7 @@ def _hour_ticks(row_ms: int) -> tuple[tuple[float, str], ...]:
     return tuple((at_ms / row_ms + 0.5, f"{at_ms // HOUR_MS:02d}") for at_ms in range(0, DAY_MS, every_ms))
 
 
-def _shortened(name: str, length: int) -> str:
+def _shorten(name: str, length: int) -> str:
     return name if len(name) <= length else f"{name[: length - 1]}…"
 
 

@@ -91,7 +91,7 @@ class RecordAccounting:
         return self.read_by_chunks - self.outside
 
     @property
-    def unaccounted(self) -> int:
+    def unaccounted_records(self) -> int:
         """Number of records without a fate; negative when records have more than one."""
         return self.read - self.total.total
 

@@ -63,13 +63,13 @@ class RunSummary:
     def markdown(self) -> str:
         """Return the run as Markdown for a pull request or a chat; all data is escaped."""
         parts = [
-            f"### {self._mark} {_escaped(self.plan.dataset)}, {range_words(self.plan.range)}",
-            _escaped(sentence(self.audit.summary if self.audit else self._outcome())),
-            f"**{_escaped(sentence(self._outcome()))}**",
+            f"### {self._mark} {_escape(self.plan.dataset)}, {range_words(self.plan.range)}",
+            _escape(sentence(self.audit.summary if self.audit else self._outcome())),
+            f"**{_escape(sentence(self._outcome()))}**",
             *self._check_lines(),
             "\n".join(_fate_lines(self.manifests)),
             *([_change_lines(self.known.changes)] if self.known.changes else []),
-            _escaped(f"Run `{self.plan.run_id}`, {self.plan.mode}, plan `{self.plan.plan_hash}`, all times UTC."),
+            _escape(f"Run `{self.plan.run_id}`, {self.plan.mode}, plan `{self.plan.plan_hash}`, all times UTC."),
         ]
         return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -79,7 +79,7 @@ class RunSummary:
         failed = [check for check in sort_by_severity(self.audit) if check.outcome is not CheckOutcome.PASS]
         passed = len(self.audit.checks) - len(failed)
         checks = count_of(len(self.audit.checks), "check")
-        yield f"{passed} of {checks} of suite {_escaped(self.audit.suite)} passed."
+        yield f"{passed} of {checks} of suite {_escape(self.audit.suite)} passed."
         if failed:
             rows = [self._check_row(check) for check in failed]
             yield "\n".join(["| | check | result | failing rows |", "|---|---|---|---|", *rows])
@@ -87,8 +87,8 @@ class RunSummary:
     def _check_row(self, check: Check) -> str:
         rows = [str(row) for row in list_failing_rows(check, self.definition.unit_ms)]
         is_more = check.unexpected_count > len(check.failing)
-        where = _escaped("; ".join(rows)) + ("; ..." if rows and is_more else "")
-        return f"| {_MARKS[check.outcome]} | {_escaped(check.name)} | {_escaped(check.observed)} | {where} |"
+        where = _escape("; ".join(rows)) + ("; ..." if rows and is_more else "")
+        return f"| {_MARKS[check.outcome]} | {_escape(check.name)} | {_escape(check.observed)} | {where} |"
 
     def as_json(self) -> dict[str, Any]:
         """Return the run as a JSON object: instants as ISO 8601, and the path of the report if it exists."""
@@ -138,19 +138,19 @@ def _fate_lines(manifests: Sequence[Manifest]) -> Iterator[str]:
     yield "|---|" + "---:|" * (len(fates) + 1)
     for name, counts in sorted(by_partition.items()):
         cells = [sum(counts.values()), *(counts.get(fate, 0) for fate in fates)]
-        yield f"| {_escaped(name)} | {' | '.join(count_text(count) for count in cells)} |"
+        yield f"| {_escape(name)} | {' | '.join(count_text(count) for count in cells)} |"
 
 
 def _change_lines(changes: ChangeSummary) -> str:
     counts = ", ".join(f"{count_of(count, 'row')} {kind}" for kind, count in changes.totals.windows.items())
     verb = "Changed" if changes.is_published else "Would change"
     against = f", compared with {changes.against}" if changes.against else ""
-    lines = [_escaped(f"{verb}: {counts}{against}.")]
+    lines = [_escape(f"{verb}: {counts}{against}.")]
     for name, change in changes.totals.aggregates.items():
         rows = largest_changes(change)[:_MAX_CHANGES]
         largest = "; ".join(_change_text(row) for row in rows if row["difference"])
         text = f"{name}: {count_of(change.rows, 'row')}{f', largest {largest}' if largest else ''}"
-        lines.append(f"* {_escaped(text)}")
+        lines.append(f"* {_escape(text)}")
     return "\n".join(lines)
 
 
@@ -159,7 +159,7 @@ def _change_text(row: Mapping[str, Any]) -> str:
     return f"{change_text(row['difference'])} ({row['window_start']:%Y-%m-%d %H:%M}{f' {keys}' if keys else ''})"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Return the text on one line, escaped: no table cell, tag, link, or mention starts in it."""
     escaped = html.escape(visible_text(" ".join(text.split())), quote=False)
     for mark, escape in (("|", "\\|"), ("[", "\\["), ("*", "\\*"), ("_", "\\_"), ("@", "&#64;")):

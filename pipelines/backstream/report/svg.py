@@ -104,7 +104,7 @@ def heat_map(grid: HeatGrid, frame: Frame) -> Markup:
     """Return the grid as SVG; its cells fill the frame."""
     width, height = frame.width / grid.columns, frame.height / grid.rows
     gap = 1.0 if min(width, height) > _SMALL else 0.4
-    cells = _joined(
+    cells = _join(
         _rect(
             cell.level,
             (frame.left + cell.column * width, frame.top + cell.row * height, width - gap, height - gap),
@@ -112,10 +112,8 @@ def heat_map(grid: HeatGrid, frame: Frame) -> Markup:
         )
         for cell in grid.cells
     )
-    x_ticks = _joined(
-        _text("tick", frame.left + at * width, frame.bottom + 13, label) for at, label in grid.x.ticks
-    )
-    y_ticks = _joined(
+    x_ticks = _join(_text("tick", frame.left + at * width, frame.bottom + 13, label) for at, label in grid.x.ticks)
+    y_ticks = _join(
         _text("tick", frame.left - 5, frame.top + at * height + 3.5, label, _END) for at, label in grid.y.ticks
     )
     return _svg("heat", frame, grid.label, cells + x_ticks + y_ticks + _axis_titles(grid.x, grid.y, frame))
@@ -125,18 +123,16 @@ def bar_chart(chart: BarChart, frame: Frame) -> Markup:
     """Return the bars as SVG, with grid lines at the ticks of the y axis."""
     step = frame.width / max(1, len(chart.bars))
     scale = frame.height / chart.top
-    grid = _joined(
+    grid = _join(
         _line("grid", frame.left, frame.bottom - at * scale, frame.left + frame.width)
         + _text("tick", frame.left - 5, frame.bottom - at * scale + 3.5, label, _END)
         for at, label in chart.y.ticks
     )
-    bars = _joined(_bar(bar, frame.left + at * step, step, frame, scale) for at, bar in enumerate(chart.bars))
-    x_ticks = _joined(
-        _text("tick", frame.left + at * step, frame.bottom + 13, label) for at, label in chart.x.ticks
-    )
+    bars = _join(_bar(bar, frame.left + at * step, step, frame, scale) for at, bar in enumerate(chart.bars))
+    x_ticks = _join(_text("tick", frame.left + at * step, frame.bottom + 13, label) for at, label in chart.x.ticks)
     right = frame.left + frame.width
-    lines = _joined(_line(line.style, frame.left, frame.bottom - line.at * scale, right) for line in chart.lines)
-    marks = _joined(_vertical_line(mark.style, frame.left + mark.at * step, frame) for mark in chart.marks)
+    lines = _join(_line(line.style, frame.left, frame.bottom - line.at * scale, right) for line in chart.lines)
+    marks = _join(_vertical_line(mark.style, frame.left + mark.at * step, frame) for mark in chart.marks)
     content = grid + bars + x_ticks + lines + marks + _axis_titles(chart.x, chart.y, frame)
     return _svg("bars", frame, chart.label, content)
 
@@ -154,7 +150,7 @@ def share_bar(parts: Sequence[tuple[str, float, str]], label: str) -> Markup:
         if width:
             rectangles.append(_rect(style, (left, 0, max(1.0, scaled - 1.5), 22), title))
         left += scaled
-    return _SVG.format("shares", 1_000, 22, visible_text(label), _joined(rectangles)).replace(
+    return _SVG.format("shares", 1_000, 22, visible_text(label), _join(rectangles)).replace(
         Markup("<svg "), Markup('<svg preserveAspectRatio="none" ')
     )
 
@@ -207,7 +203,7 @@ def _line(style: str, left: float, y: float, right: float) -> Markup:
     return _LINE.format(style, _number(left), _number(y), _number(right), _number(y))
 
 
-def _joined(parts: Iterable[Markup]) -> Markup:
+def _join(parts: Iterable[Markup]) -> Markup:
     return _NONE.join(parts)
 
 

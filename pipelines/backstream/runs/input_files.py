@@ -47,7 +47,7 @@ class FileList:
         return ", ".join(self.first) + (f" and {more:,} more" if more else "")
 
     @property
-    def counted(self) -> str:
+    def count_text(self) -> str:
         """The number as text, such as `3 files`."""
         return "1 file" if self.count == 1 else f"{self.count:,} files"
 

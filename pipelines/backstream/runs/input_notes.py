@@ -31,7 +31,7 @@ def _describe_snapshots(plan: Plan) -> Iterator[tuple[str, str]]:
 
 def _describe_unread(plan: Plan) -> Iterator[tuple[str, str]]:
     for reason, files in plan.ignored.items():
-        yield "No data", f"{files.counted} with {reason}: {files}"
+        yield "No data", f"{files.count_text} with {reason}: {files}"
     for file in plan.skipped[:SHOWN]:
         yield "Damaged, skipped", str(file)
     if len(plan.skipped) > SHOWN:
@@ -55,6 +55,6 @@ def _describe_preparation(counts: Mapping[str, int]) -> Iterator[tuple[str, str]
 
 def _describe_changes(plan: Plan) -> Iterator[tuple[str, str]]:
     if plan.gone:
-        yield "Gone", f"{plan.gone.counted} that published runs of this range read: {plan.gone}; {GONE_HINT}"
+        yield "Gone", f"{plan.gone.count_text} that published runs of this range read: {plan.gone}; {GONE_HINT}"
     for name, files in plan.absent.items():
-        yield "Null", f"column {name!r} is not in {files.counted} and null there: {files}"
+        yield "Null", f"column {name!r} is not in {files.count_text} and null there: {files}"

@@ -168,7 +168,7 @@ class ArrivalIndex:
         """Return an index without files."""
         return cls(_SCHEMA.empty_table())
 
-    def missing(self, inputs: Iterable[InputFile]) -> list[InputFile]:
+    def list_unindexed(self, inputs: Iterable[InputFile]) -> list[InputFile]:
         """Return the files that are not in the index."""
         indexed = _file_identities(self.rows)
         return [file for file in inputs if file.rows and _identity(file) not in indexed]
@@ -178,12 +178,12 @@ class ArrivalIndex:
         return {name for name in self.rows["source_partition"].unique().to_pylist() if name is not None}
 
     @cached_property
-    def delivered(self) -> Mapping[str, pa.Table]:
+    def rows_by_partition(self) -> Mapping[str, pa.Table]:
         """The rows of each source partition, split once for all chunks."""
         readable = self.rows.filter(pc.is_valid(self.rows["source_partition"]))
         return {name: readable.filter(pc.equal(readable["source_partition"], name)) for name in self.partitions()}
 
-    def unplaced(self) -> set[str]:
+    def paths_without_times(self) -> set[str]:
         """Return the paths of files with records whose time cannot be read."""
         rows = self.rows.filter(pc.is_null(self.rows["source_partition"]))
         return set(rows["path"].to_pylist())

@@ -56,7 +56,7 @@ def list_source_files(source: Source, where: str) -> SourceFiles:
                 data.add(Path(entry.path))
     by_reason = {reason: FileList.from_paths(paths) for reason, paths in sorted(ignored.items())}
     if not data:
-        others = "".join(f"\n  {files.counted} with {reason}: {files}" for reason, files in by_reason.items())
+        others = "".join(f"\n  {files.count_text} with {reason}: {files}" for reason, files in by_reason.items())
         msg = f"no Parquet files under {', '.join(source.paths)} ({where}, source.path){others}"
         raise PlanError(msg)
     # The other files beside prepared ones are those of backstream itself.

@@ -59,11 +59,11 @@ def extend_index(
         PlanError: when a new file differs from the planned one.
     """
     index = ArrivalIndex.from_folder(folder, inputs)
-    if not index.missing(inputs):
+    if not index.list_unindexed(inputs):
         return index
-    with _locked(folder):
+    with _lock(folder):
         # Another chunk may have read the files before this one got the lock.
-        new_files = ArrivalIndex.from_folder(folder, inputs).missing(inputs)
+        new_files = ArrivalIndex.from_folder(folder, inputs).list_unindexed(inputs)
         if new_files:
             rows = _index_files(spark, definition, new_files, folder.grid, schema)
             write_index_batch(folder, rows, uuid.uuid4().hex)
@@ -192,7 +192,7 @@ def _file_row(file: InputFile, *, is_size_shared: bool) -> dict[str, str | int]:
 
 
 @contextmanager
-def _locked(folder: IndexFolder) -> Iterator[None]:
+def _lock(folder: IndexFolder) -> Iterator[None]:
     """Lock the folder, so that parallel chunks don't read the same files twice. Results don't need the lock."""
     folder.path.mkdir(parents=True, exist_ok=True)
     with folder.lock.open("w") as lock:

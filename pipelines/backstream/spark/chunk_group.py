@@ -75,7 +75,7 @@ class ChunkGroup:
         return sum(chunk.expected_events for chunk in self.chunks)
 
     @property
-    def recorded(self) -> EventFiles:
+    def event_files(self) -> EventFiles:
         """The readable events of all inputs, with duplicates."""
         return EventFiles(self.spark, self.plan.inputs, partial(load_readable_events, self), self.plan.damaged)
 
@@ -103,7 +103,7 @@ class ChunkGroup:
         }
 
     @cached_property
-    def owned(self) -> IntervalColumns:
+    def owned_interval(self) -> IntervalColumns:
         """`interval` as columns."""
         return IntervalColumns.from_interval(self.spark, self.interval)
 
@@ -164,7 +164,7 @@ def load_records(group: ChunkGroup, interval: Interval) -> ChunkRecords:
     Records are counted when they are read, before any classification, so that the sum of fates can be checked
     against this count. An unreadable record has its reason, and belongs to one chunk only.
     """
-    metric, paths = Observation(), sorted({*group.paths, *group.recorded.paths_of(interval)})
+    metric, paths = Observation(), sorted({*group.paths, *group.event_files.paths_of(interval)})
     is_owned, number = F.col(_IS_OWNED), F.col(CHUNK)
     counts = [
         F.count_if(is_owned & (number == F.lit(chunk))).alias(read_count_name(chunk))

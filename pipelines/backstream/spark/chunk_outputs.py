@@ -100,7 +100,7 @@ class ChunkOutputs(NamedTuple):
 
 def compute_outputs(group: ChunkGroup, attempt: Attempt, watch: Stopwatch) -> ChunkOutputs:
     """Compute the watermarks, and then all outputs with the engine that the definition allows."""
-    with _persisted() as keep:
+    with _persisting() as keep:
         with watch.stage("watermarks"):
             results = window_results(group, keep)
         if is_native(group):
@@ -235,7 +235,7 @@ def _stage(rows: DataFrame, suffix: str, attempt: Attempt) -> Staged:
 
 
 @contextmanager
-def _persisted() -> Iterator[Keep]:
+def _persisting() -> Iterator[Keep]:
     """Provide a function that persists frames, and unpersist them at the end."""
     frames: list[DataFrame] = []
 

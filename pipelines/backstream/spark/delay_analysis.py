@@ -130,12 +130,12 @@ def without_delay(definition: Definition) -> Emission:
     """Return the emission of the definition, with bounded generators and a delay of 0 in all its sources."""
     emission = definition.emission
     if not emission.sources:
-        return replace(emission, strategy=_undelayed(emission.strategy))
-    sources = [replace(source, strategy=_undelayed(source.strategy)) for source in emission.sources]
+        return replace(emission, strategy=_without_delay(emission.strategy))
+    sources = [replace(source, strategy=_without_delay(source.strategy)) for source in emission.sources]
     return Emission.from_sources(sources, emission.topology)
 
 
-def _undelayed(strategy: WatermarkStrategy) -> WatermarkStrategy:
+def _without_delay(strategy: WatermarkStrategy) -> WatermarkStrategy:
     return WatermarkStrategy(StrategyKind.BOUNDED, 0, strategy.interval_ms, strategy.idle_timeout_ms)
 
 

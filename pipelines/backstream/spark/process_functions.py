@@ -107,10 +107,10 @@ def compute_process(
 def _load_records(group: ChunkGroup, process: Process) -> tuple[DataFrame, Longs]:
     """Return the records that the function gets, with `watermark_ms`, and all rises of the watermark."""
     if process.state_reach is None:
-        records = group.recorded.all()
+        records = group.event_files.all()
     else:
         owned, reach_ms = group.interval, process.state_reach
-        records = group.recorded.between(Interval(owned.start_ms - reach_ms, owned.end_ms + reach_ms))
+        records = group.event_files.between(Interval(owned.start_ms - reach_ms, owned.end_ms + reach_ms))
     if group.definition.source.deduplicate_on:
         marked = records.transform(source.mark_duplicates(group.definition.source.deduplicate_on))
         records = marked.where(~F.col("is_duplicate")).drop("is_duplicate")

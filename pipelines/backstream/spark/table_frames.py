@@ -118,7 +118,7 @@ def record_frames(
     if not group.is_replay:
         return
     if Fate.DROPPED in fates:
-        yield DROPPED, results.dropped(records or results.records().columns)
+        yield DROPPED, results.dropped_events(records or results.records().columns)
     if FIRINGS in group.plan.tables:
         firings = results.firings(records or results.records().columns)
         firings = firings.transform(add_derived(group.definition))

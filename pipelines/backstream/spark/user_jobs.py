@@ -92,7 +92,7 @@ class JobCall:
         joined = keep(self._join(members, returned, panes))
         skipped_records = self._require_valid_rows(joined)
         values = self._panes(joined) if self.is_replay else self._windows(joined)
-        return JobResult(values, self._skipped(joined), skipped_records)
+        return JobResult(values, self._panes_without_rows(joined), skipped_records)
 
     def _call(self, function: Callable[..., object], members: DataFrame, pane: str) -> DataFrame:
         """Return the checked rows of one kind of pane: keys, window in ms, `_PANE`, and `_ROW` with the values."""
@@ -212,7 +212,7 @@ class JobCall:
         count = F.col(_count("final")).alias(RECORD_COUNT)
         return joined.where(F.col(_rows("final")) > F.lit(0)).select(*self.keys, *WINDOW, *values, count)
 
-    def _skipped(self, joined: DataFrame) -> DataFrame:
+    def _panes_without_rows(self, joined: DataFrame) -> DataFrame:
         """Return the panes with records but without a row."""
         counts = {
             pane: F.when(F.col(_rows(pane)) == 0, F.col(_count(pane))).otherwise(int64_literal(0))

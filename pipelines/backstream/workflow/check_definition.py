@@ -55,14 +55,14 @@ class CheckedDefinition:
         formats = ", ".join(f"{part.name} {part.format}" for part in source.parts) or source.format
         yield f"source      {formats}, {files}{reason}"
         if self.columns:
-            yield f"columns     {_listed(self.columns)}"
+            yield f"columns     {_types_text(self.columns)}"
         if self.result:
-            yield f"result      {_listed(self.result)}"
+            yield f"result      {_types_text(self.result)}"
         if self.engine:
             yield f"engine      {self.engine}"
 
 
-def _listed(types: Mapping[str, str]) -> str:
+def _types_text(types: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in types.items())
 
 

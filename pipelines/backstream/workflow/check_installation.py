@@ -134,15 +134,15 @@ def _check_home(part: str, home: Home) -> Iterator[Finding]:
 def _check_catalog(part: str, home: Home) -> Iterator[Finding]:
     with open_catalog_for_reading(home) as catalog:
         catalog.list_namespaces()
-    yield ok(part, CatalogAddress.from_home(home).shown)
+    yield ok(part, CatalogAddress.from_home(home).display_text)
 
 
 def _check_warehouse(part: str, home: Home) -> Iterator[Finding]:
     warehouse = Warehouse.from_home(home)
     if warehouse.is_on_disk:
-        folder = _existing_folder(Path(warehouse.shown))
+        folder = _existing_folder(Path(warehouse.display_text))
         if os.access(folder, os.W_OK):
-            yield ok(part, warehouse.shown)
+            yield ok(part, warehouse.display_text)
         else:
             remedy = f"set {WAREHOUSE_VARIABLE} to another folder"
             yield fail(part, f"cannot write to {folder}: Permission denied", remedy)
@@ -155,10 +155,10 @@ def _check_warehouse(part: str, home: Home) -> Iterator[Finding]:
             stream.write(b"written and deleted by `backstream doctor`")
         store.delete(file)
     except OSError as error:
-        text = f"cannot write to {warehouse.shown}: {describe_store_error(error)}"
+        text = f"cannot write to {warehouse.display_text}: {describe_store_error(error)}"
         yield fail(part, text, "permit this user to write and delete objects there")
     else:
-        yield ok(part, warehouse.shown)
+        yield ok(part, warehouse.display_text)
 
 
 def _existing_folder(path: Path) -> Path:

@@ -50,10 +50,10 @@ def _default_values(home: Home) -> dict[str, str]:
         HOME_VARIABLE: str(home.path),
         DEFINITIONS_VARIABLE: _path_list(definitions_folders()),
         EXPECTATIONS_VARIABLE: _path_list(expectations_folders()),
-        CATALOG_VARIABLE: catalog.shown,
+        CATALOG_VARIABLE: catalog.display_text,
         CATALOG_NAME_VARIABLE: "",
         NAMESPACE_VARIABLE: ".".join(namespace()),
-        WAREHOUSE_VARIABLE: warehouse.shown if warehouse.is_given else "that of the namespace",
+        WAREHOUSE_VARIABLE: warehouse.display_text if warehouse.is_given else "that of the namespace",
         HEAP_VARIABLE: driver_heap().said,
         CLASS_ARCHIVE_VARIABLE: str(archive_folder()),
     }

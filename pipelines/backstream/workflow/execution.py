@@ -97,7 +97,7 @@ class RunObserver:
     def note(self, line: str) -> None:
         """Receive a remark about the input, the machine, or a step that failed after the run."""
 
-    def published(self, plan: Plan) -> None:
+    def on_published(self, plan: Plan) -> None:
         """Receive the plan of a run that was published and that has its report."""
 
     def phase(self, label: str) -> AbstractContextManager[object]:
@@ -169,7 +169,7 @@ def _audit_and_publish(plan: Plan, observer: RunObserver) -> None:
     with observer.phase("publishing"):
         workflow.publish_run(plan)
     workflow.report_run(plan)
-    observer.published(plan)
+    observer.on_published(plan)
     _refresh_dataset_state(plan, observer)
 
 

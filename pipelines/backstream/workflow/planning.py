@@ -326,7 +326,7 @@ def _cut_chunks(scope: _RunScope, source: _RunSource) -> tuple[Chunk, ...]:
     intervals = list(scope.interval.cut(scope.definition.backfill.chunk))
     width = max(4, len(str(len(intervals))))
     # The index has no times of unreadable records, so the footers decide which chunks read their files.
-    by_footer = {file.path for file in index.missing(inputs)} | index.unplaced()
+    by_footer = {file.path for file in index.list_unindexed(inputs)} | index.paths_without_times()
     bounds, positions = _FileBounds.from_inputs(inputs, by_footer), {file.path: n for n, file in enumerate(inputs)}
 
     def chunk(number: int, interval: Interval) -> Chunk:

@@ -150,7 +150,7 @@ class SessionQueries:
         self._keys = [f"k{number}" for number in range(len(task.keys))]
         self._is_owned = f"start_ms >= {task.owned.start_ms} AND start_ms < {task.owned.end_ms}"
 
-    def placed(self) -> str:
+    def units_in_islands(self) -> str:
         """Return a query of units and the start of their island; in a replay also whether they begin a chain.
 
         Units are sorted by their first event. Each unit of a chain surely joined the session of the previous one.
@@ -202,7 +202,7 @@ class SessionQueries:
         owned = f"coalesce(sum(events) FILTER (WHERE {self._is_owned}), 0)::BIGINT"
         return f"SELECT coalesce(sum(events), 0)::BIGINT, {owned} FROM islands"
 
-    def recomputed(self) -> str:
+    def recomputed_windows(self) -> str:
         """Return a query of the table of windows over `islands`."""
         values = {aggregate.name: final_value(aggregate) for aggregate in self._task.aggregates} | {
             RECORD_COUNT: "events"
@@ -283,13 +283,13 @@ class SessionQueries:
         keys = {key: key for key in self._keys}
         return f"SELECT {select_list({**keys, **bounds, **values})} FROM ({renamed}) GROUP BY {by}"
 
-    def published(self) -> str:
+    def published_windows(self) -> str:
         """Return a query of the table of windows over the file of panes."""
         task = self._task
         assert task.panes is not None  # noqa: S101 - only replays need it
         return published_windows_query(task.panes.path, task.windows, task.aggregates, task.published, task.chunks)
 
-    def moved(self) -> str:
+    def count_corrections(self) -> str:
         """Return a query of corrections of counts: plus one for the fate of a late record, minus one on time."""
         late = f"SELECT * FROM ({self._join_fates()}) WHERE fate <> {quote_text(Fate.ON_TIME)}"
         fates = f"unnest([1, -1]) AS change, unnest([fate, {quote_text(Fate.ON_TIME)}]) AS of_fate"
@@ -307,7 +307,7 @@ class SessionQueries:
         no_arrival = select_list({"first_arrival_ms": "NULL::BIGINT", "last_arrival_ms": "NULL::BIGINT"})
         return f"SELECT *, {no_arrival} FROM ({grouped})"
 
-    def dropped(self) -> str:
+    def dropped_events(self) -> str:
         """Return a query of the table of dropped records, for events in the owned interval."""
         task = self._task
         assert task.dropped is not None  # noqa: S101 - only replays need it

@@ -68,19 +68,19 @@ def run_session_task(planned: SessionTask) -> TaskResult:
     queries, rows, has_corrections = SessionQueries(task), dict[str, int](), False
     with open_database(task.memory_mb) as database:
         if task.panes is None:
-            database.execute(f"CREATE TEMP TABLE islands AS {queries.islands(queries.placed())}")
-            rows[WINDOWS] = write_query(database, queries.recomputed(), task.windows.path, task.windows)
+            database.execute(f"CREATE TEMP TABLE islands AS {queries.islands(queries.units_in_islands())}")
+            rows[WINDOWS] = write_query(database, queries.recomputed_windows(), task.windows.path, task.windows)
         else:
-            database.execute(f"CREATE TEMP TABLE placed AS {queries.placed()}")
+            database.execute(f"CREATE TEMP TABLE placed AS {queries.units_in_islands()}")
             database.execute(f"CREATE TEMP TABLE islands AS {queries.islands('FROM placed')}")
             has_dirty = _replay_dirty_islands(database, queries)
             rows[PANES] = write_query(database, queries.panes(has_dirty=has_dirty), task.panes.path, task.panes)
             if rows[PANES]:
-                rows[WINDOWS] = write_query(database, queries.published(), task.windows.path, task.windows)
+                rows[WINDOWS] = write_query(database, queries.published_windows(), task.windows.path, task.windows)
             if has_dirty:
-                has_corrections = write_query(database, queries.moved(), task.counts_path) > 0
+                has_corrections = write_query(database, queries.count_corrections(), task.counts_path) > 0
             if has_dirty and task.dropped is not None:
-                rows[DROPPED] = write_query(database, queries.dropped(), task.dropped.path, task.dropped)
+                rows[DROPPED] = write_query(database, queries.dropped_events(), task.dropped.path, task.dropped)
         ((records, owned_records),) = database.execute(queries.totals()).fetchall()
     return TaskResult(
         number=task.number,

@@ -131,11 +131,11 @@ def examine_archive(location: str, preset: Preset | None) -> Evidence:
 def evidence_lines(evidence: Evidence) -> Iterator[str]:
     """Yield lines that show the files, the columns with their evidence, and the lateness of the records."""
     archive, sample = evidence.archive, evidence.sample
-    others = f", {_counted(len(archive.others), 'other file')} ignored" if archive.others else ""
+    others = f", {_count_text(len(archive.others), 'other file')} ignored" if archive.others else ""
     yield (
-        f"{archive.location}: {_counted(len(archive.files), archive.format + ' file')},"
+        f"{archive.location}: {_count_text(len(archive.files), archive.format + ' file')},"
         f" {_size(archive.size_bytes)}{others};"
-        f" read {_counted(len(sample.records), 'record')} of {_counted(sample.files_read, 'file')}"
+        f" read {_count_text(len(sample.records), 'record')} of {_count_text(sample.files_read, 'file')}"
     )
     yield f"preset: {evidence.preset.value if evidence.preset else 'none'}"
     yield ""
@@ -144,7 +144,7 @@ def evidence_lines(evidence: Evidence) -> Iterator[str]:
     yield from _lateness_lines(evidence)
     if sample.unreadable:
         path, text = sample.unreadable[0]
-        yield f"unreadable: {_counted(len(sample.unreadable), 'line')}, e.g., {text[:60]!r} in {path}"
+        yield f"unreadable: {_count_text(len(sample.unreadable), 'line')}, e.g., {text[:60]!r} in {path}"
 
 
 def _table(evidence: Evidence) -> Iterator[str]:
@@ -197,7 +197,7 @@ def _remarks(evidence: Evidence, column: ColumnProfile) -> Iterator[str]:
     if time is not None:
         yield time.form
         if time.unread:
-            yield f"{_counted(time.unread, 'value')} cannot be read"
+            yield f"{_count_text(time.unread, 'value')} cannot be read"
         if column.path == roles.arrival_time.value:
             yield f"not before the event time in {_share(share_not_before(evidence.event_time, time))}"
         is_time = column.path in (roles.arrival_time.value, roles.event_time.value)
@@ -208,7 +208,7 @@ def _remarks(evidence: Evidence, column: ColumnProfile) -> Iterator[str]:
         yield f"distinct in {_share(share_unique(column, groups.values if groups else None))}{within}"
     elif len(roles.deduplicate_on) == 1 and column.path in roles.deduplicate_on:
         repeated = len(column.present) - column.distinct
-        yield f"{_counted(repeated, 'repeated value')}" if repeated else "no repeated values"
+        yield f"{_count_text(repeated, 'repeated value')}" if repeated else "no repeated values"
     if column.is_folder:
         yield "from the names of folders"
     if column.derived:
@@ -239,7 +239,7 @@ def _lateness_lines(evidence: Evidence) -> Iterator[str]:
     yield f"arrival delay: {_quantile_text(lateness.delay_ms)}"
     yield f"out of order:  {_quantile_text(lateness.behind_ms)}"
     if lateness.before:
-        yield f"{_counted(lateness.before, 'record')} of {lateness.records:,} arrive before their event time"
+        yield f"{_count_text(lateness.before, 'record')} of {lateness.records:,} arrive before their event time"
 
 
 def _quantile_text(values_ms: Sequence[int]) -> str:
@@ -259,7 +259,7 @@ def _share(share: float) -> str:
     return share_text(share)
 
 
-def _counted(count: int, noun: str) -> str:
+def _count_text(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 

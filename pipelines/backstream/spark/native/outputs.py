@@ -113,7 +113,7 @@ def chunk_grid(group: ChunkGroup) -> ChunkGrid:
 
 def list_input_files(group: ChunkGroup, interval: Interval) -> list[InputFile]:
     """Return the files that the chunks read for an interval of event time."""
-    paths = {*group.paths, *group.recorded.paths_of(interval)}
+    paths = {*group.paths, *group.event_files.paths_of(interval)}
     return [file for file in group.plan.inputs if file.path in paths]
 
 

@@ -113,7 +113,7 @@ def build_islands(
         F.max(LAST).alias(LAST),
         F.sum(EVENTS).alias(EVENTS),
         *(column.alias(name) for name, column in lateness.items()),
-        *(parts.merged if parts else ()),
+        *(parts.merges if parts else ()),
     )
     return islands.withColumn(IS_CLEAN, _is_clean() if is_replay else F.expr("true")).drop(*lateness)
 

@@ -407,7 +407,7 @@ def _pane_aggregates(sessions: Sessions) -> _PaneAggregates:
         count = f"sum({EVENTS}) FILTER (WHERE session__in_"
         return _PaneAggregates(
             _replay(_dirty_units(sessions), sessions, in_windows),
-            [column for pane in PANES_KEPT for column in parts.merged_where(f"session__in_{pane}", pane)],
+            [column for pane in PANES_KEPT for column in parts.merges_where(f"session__in_{pane}", pane)],
             {pane: F.expr(f"coalesce({count}{pane}), 0)") for pane in PANES_KEPT},
             {f"{name}__{pane}": value for pane in PANES_KEPT for name, value in parts.values_of(pane).items()},
         )
@@ -430,7 +430,7 @@ def _dirty_firings(sessions: Sessions) -> DataFrame:
     names = ("pane_index", "pane_timing", "by_record")
     firing = [F.col(f"session__{name}").alias(name) for name in names]
     watermark_ms = F.col("session__met_ms").alias("watermark_ms")
-    values = parts.merged if parts else _values(sessions.aggregates)
+    values = parts.merges if parts else _values(sessions.aggregates)
     firings = members.groupBy(*sessions.keys, *_member_window(), *firing, watermark_ms).agg(*values)
     if parts:
         firings = firings.select(*sessions.keys, *WINDOW, *names, "watermark_ms", *parts.values)

@@ -93,7 +93,7 @@ class SessionWindows:
     def counts(self, records: DataFrame) -> FateCounts:
         """Return the fates, and metrics per hour."""
         return count_fates(
-            records, self.work.definition.metric_windows, self.work.owned, None, by=self._added_columns
+            records, self.work.definition.metric_windows, self.work.owned_interval, None, by=self._added_columns
         )
 
     def records_in_windows(self, counts: FateCounts) -> int:
@@ -133,9 +133,9 @@ class SessionWindows:
         """Return every pane that each session fired, in order; the time of the firing is unknown."""
         return session_panes.session_firings(self._sessions).withColumn("fired_at", F.lit(None).cast("timestamp"))
 
-    def dropped(self, records: DataFrame) -> DataFrame:
+    def dropped_events(self, records: DataFrame) -> DataFrame:
         """Return the dropped records of the side output."""
-        is_owned = self.work.owned.hold(F.col("event_time_ms"))
+        is_owned = self.work.owned_interval.hold(F.col("event_time_ms"))
         dropped = records.where((F.col("fate") == F.lit(Fate.DROPPED)) & is_owned)
         return dropped.withColumn("cleaned_up_at", F.lit(None).cast("timestamp"))
 
@@ -163,7 +163,7 @@ class SessionWindows:
         if self.work.expected_events < aggregation.MANY_EVENTS:
             return False
         # The sample must not read the counted frame, since its count would be taken for the count of all records.
-        sample = self.work.recorded.between(self.work.interval)
+        sample = self.work.event_files.between(self.work.interval)
         keys, expected = self.work.definition.source.key, self.work.expected_events
         return aggregation.profile_events(sample, expected, keys, self.window.gap_ms).has_hot_key
 
@@ -173,7 +173,7 @@ def _may_hold(group: ChunkGroup, interval: Interval) -> bool:
 
 
 def _events_between(group: ChunkGroup, start_ms: int, end_ms: int) -> DataFrame:
-    return group.recorded.between(Interval(start_ms, end_ms))
+    return group.event_files.between(Interval(start_ms, end_ms))
 
 
 EventsBetween = Callable[[int, int], DataFrame]
@@ -216,7 +216,7 @@ def find_halo(
         last_ms = _find_last_event(events_between, keys, gap_ms, Interval(owned.end_ms - gap_ms, owned.end_ms))
     if may_be(Interval(owned.start_ms - gap_ms, owned.start_ms)):
         back = Interval(1 - owned.start_ms - gap_ms, 1 - owned.start_ms)
-        first_ms = _find_last_event(_mirrored(events_between), keys, gap_ms, back)
+        first_ms = _find_last_event(_mirror(events_between), keys, gap_ms, back)
     return Interval(1 - _end_after(first_ms, 1 - owned.start_ms), _end_after(last_ms, owned.end_ms))
 
 
@@ -224,7 +224,7 @@ def _end_after(last_ms: int | None, boundary_ms: int) -> int:
     return boundary_ms if last_ms is None else last_ms + 1
 
 
-def _mirrored(events_between: EventsBetween) -> EventsBetween:
+def _mirror(events_between: EventsBetween) -> EventsBetween:
     """Return the events with reversed time, so that the search for earlier events is a search for later ones."""
 
     def between(start_ms: int, end_ms: int) -> DataFrame:

@@ -53,7 +53,7 @@ def firing_times_from_index(
     if emission.topology is Topology.OPERATOR:
         rows = [index.rows.filter(pc.is_valid(index.rows["source_partition"]))]
     else:
-        rows = [index.delivered.get(partition, index.rows.slice(0, 0)) for partition in partitions]
+        rows = [index.rows_by_partition.get(partition, index.rows.slice(0, 0)) for partition in partitions]
     has_idleness = emission.strategy.idle_timeout_ms and emission.topology is Topology.SPLITS
     phases = _find_phases(rows, emission, clock) if has_idleness else _single_phase(len(rows))
     positions = []

@@ -242,7 +242,7 @@ def _find_idle_transitions(
         return np.array([], dtype=np.int64)
     # A partition without records becomes idle one timeout after the start of the stream.
     transitions = [np.array([emission.strategy.idle_timeout_ms // clock.interval_ms + 2])]
-    for partition in index.delivered.values():
+    for partition in index.rows_by_partition.values():
         transitions += idle_ticks(partition, emission, clock)
     ticks = np.concatenate(transitions)
     instants_ms = clock.start_ms + ticks[ticks <= clock.last_tick] * clock.interval_ms

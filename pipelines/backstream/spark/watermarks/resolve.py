@@ -92,7 +92,7 @@ def load_full_timeline(group: ChunkGroup) -> WatermarkTimeline:
     """
     return group.watermarks.full_timeline(
         lambda: timeline_of_files(
-            group.recorded, group.emission, group.clock, list_expected_partitions(group.definition)
+            group.event_files, group.emission, group.clock, list_expected_partitions(group.definition)
         )
     )
 

@@ -89,7 +89,7 @@ def aggregate_windows(events: DataFrame, request: AggregationRequest) -> DataFra
     if parts is None:
         rows = _shuffle_if_sparse(_add_window_number(events, "event_time_ms", request), request)
         return _add_window_bounds(windows_of_rows(rows, by, request.aggregates), request)
-    windows = _aggregate_slices(events, request, parts, None).groupBy(*by).agg(*parts.merged)
+    windows = _aggregate_slices(events, request, parts, None).groupBy(*by).agg(*parts.merges)
     return _add_window_bounds(windows.select(*by, *parts.values), request)
 
 
@@ -219,7 +219,7 @@ def panes_of_partials(timed: DataFrame, by: Sequence[str], parts: PartialAggrega
         F.expr(f"coalesce(sum({EVENTS}) FILTER (WHERE {condition}), 0)").alias(pane_count_column(pane))
         for pane, condition in _IN_PANE.items()
     ]
-    merged = [column for pane, condition in _IN_PANE.items() for column in parts.merged_where(condition, pane)]
+    merged = [column for pane, condition in _IN_PANE.items() for column in parts.merges_where(condition, pane)]
     totals = timed.groupBy(*by).agg(*counts, *merged)
     values = {f"{name}__{pane}": value for pane in PANES_KEPT for name, value in parts.values_of(pane).items()}
     fired = {

@@ -54,7 +54,11 @@ class FixedWindows:
         """Return the fates and metrics."""
         firing_times = self.lateness.firing_times if self.lateness else None
         return count_fates(
-            records, self.work.definition.metric_windows, self.work.owned, firing_times, window=self.window
+            records,
+            self.work.definition.metric_windows,
+            self.work.owned_interval,
+            firing_times,
+            window=self.window,
         )
 
     def records_in_windows(self, counts: FateCounts) -> int:
@@ -72,7 +76,7 @@ class FixedWindows:
         # Without a shuffle, records are read again. Then duplicates would have to be searched again, too.
         if is_many and not definition.source.deduplicate_on:
             values = aggregate_by_time_range(
-                self.work.recorded,
+                self.work.event_files,
                 self.window,
                 grid,
                 lambda events, windows: self._aggregate(
@@ -105,7 +109,7 @@ class FixedWindows:
         elif self.lateness is None:
             records = records.withColumn("watermark_ms", int64_literal(MIN_MS))
         payload = payload_columns(work.definition, work.schema.names)
-        in_windows = self._timed(records, [*payload, "fate", "watermark_ms"])
+        in_windows = self._add_timing(records, [*payload, "fate", "watermark_ms"])
         timing = F.when(F.col("timing") != F.lit(EXPIRED), F.col("timing"))
         timed = in_windows.withColumns({"pane_timing": timing, IN_FINAL: F.expr("true")}).drop("timing")
         is_late = self.lateness is not None and bool(
@@ -117,7 +121,7 @@ class FixedWindows:
         """Return every pane that each window fired, in order."""
         definition, firing_times = self.work.definition, self._firing_times()
         keys, aggregates = definition.source.key, spark_aggregates(definition)
-        in_windows = self._timed(records, payload_columns(definition))
+        in_windows = self._add_timing(records, payload_columns(definition))
         first = aggregation.aggregate_on_time(in_windows, keys, aggregates).withColumns(
             {
                 "pane_index": int64_literal(0),
@@ -131,13 +135,13 @@ class FixedWindows:
         columns = [*keys, *WINDOW, "pane_index", "pane_timing", "fired_at", *aggregates]
         return first.select(*columns).unionByName(later.select(*columns))
 
-    def dropped(self, records: DataFrame) -> DataFrame:
+    def dropped_events(self, records: DataFrame) -> DataFrame:
         """Return the dropped records of the side output.
 
         `cleaned_up_at` is when the state of their last window was removed.
         """
         start_ms, end_ms = latest_window_start(self._columns)
-        dropped = records.where((F.col("fate") == F.lit(Fate.DROPPED)) & self.work.owned.hold(start_ms))
+        dropped = records.where((F.col("fate") == F.lit(Fate.DROPPED)) & self.work.owned_interval.hold(start_ms))
         firing_times = self._firing_times()
         return dropped.withColumn("cleaned_up_at", firing_times.cleaned_up_at(firing_times.grid.number(end_ms)))
 
@@ -182,10 +186,10 @@ class FixedWindows:
         needed = list(dict.fromkeys([*EVENT, *self.work.definition.source.key, *columns]))
         return records.where(F.col(REASON).isNull() & ~F.col("is_duplicate")).select(*needed)
 
-    def _timed(self, records: DataFrame, columns: Sequence[str]) -> DataFrame:
+    def _add_timing(self, records: DataFrame, columns: Sequence[str]) -> DataFrame:
         """Return one row per record and owned window, with `timing`."""
         in_windows = self._usable(records, columns).transform(assign_windows(self._columns))
-        owned = in_windows.where(self.work.owned.hold(F.col("window_start_ms")))
+        owned = in_windows.where(self.work.owned_interval.hold(F.col("window_start_ms")))
         if self.lateness is None:
             return owned.withColumn("timing", F.lit(Fate.ON_TIME))
         firing_times = self._firing_times()

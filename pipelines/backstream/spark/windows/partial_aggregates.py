@@ -44,12 +44,12 @@ class PartialAggregates:
         ]
 
     @property
-    def merged(self) -> list[Column]:
+    def merges(self) -> list[Column]:
         """The aggregates over the columns of `partial`, under the same names, so that they can be merged again."""
         return [F.expr(f"{by}({column})").alias(column) for column, by in self._column_merges()]
 
-    def merged_where(self, condition: str, suffix: str) -> list[Column]:
-        """Return `merged` over the rows that meet a condition; each name gets a suffix."""
+    def merges_where(self, condition: str, suffix: str) -> list[Column]:
+        """Return `merges` over the rows that meet a condition; each name gets a suffix."""
         return [
             F.expr(f"{by}({column}) FILTER (WHERE {condition})").alias(f"{column}__{suffix}")
             for column, by in self._column_merges()
