@@ -29,7 +29,7 @@ from backstream.lake import snapshots
 from backstream.lake.catalog import load_table, open_catalog_for_writing
 from backstream.lake.commit import commit_snapshot
 from backstream.lake.data_files import to_data_files
-from backstream.lake.ledger import CHECKS_TABLE, RUNS_TABLE, Status, run_row
+from backstream.lake.ledger import CHECKS_TABLE, RUNS_TABLE, run_row
 from backstream.lake.snapshot_producers import OneTransaction, stage_snapshot
 from backstream.lake.snapshots import tag_name
 from backstream.lake.tables import create_or_evolve_table
@@ -38,6 +38,7 @@ from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest, StagedFile
 from backstream.runs.plan import Chunk, Plan
 from backstream.runs.results import Audit, Check, CheckOutcome, Publication, Severity, Verdict
+from backstream.runs.status import RunStatus
 from backstream.runs.table_schemas import METRICS, METRICS_TABLE, QUARANTINE_TABLE, WINDOWS, Column, windows_table
 from backstream.workflow import plan_run
 from backstream.workflow.dataset_state import refresh_dataset_state
@@ -461,7 +462,7 @@ def _check_rows(run_id: str) -> list[dict[str, object]]:
 def _ledger_row(plan: Plan, publication: Publication, number: int) -> dict[str, object]:
     """Return the ledger row of a run, one minute after the row before it. All rows are in the past."""
     ended_ms = FIRST_DAY_MS + number * MINUTE_MS
-    row = run_row(plan, Status.PUBLISHED, (ended_ms - 40_000, ended_ms), Verdict.PASS, publication.rows, 48)
+    row = run_row(plan, RunStatus.PUBLISHED, (ended_ms - 40_000, ended_ms), Verdict.PASS, publication.rows, 48)
     values = asdict(row) | {"seconds": row.seconds}
     return {
         column.name: utc_datetime(values[f"{column.name}_ms"])

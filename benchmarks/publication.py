@@ -14,13 +14,14 @@ import pyarrow.parquet as pq
 
 from backstream.eventtime.instants import DAY_MS, instant_ms, utc_datetime
 from backstream.eventtime.intervals import Interval
-from backstream.lake.ledger import Status, record_run, run_row
+from backstream.lake.ledger import record_run, run_row
 from backstream.lake.maintenance import expire_side_table_snapshots
 from backstream.lake.publish import publish_range
 from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest, StagedFile
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.results import Verdict
+from backstream.runs.status import RunStatus
 from backstream.runs.table_schemas import METRICS, WINDOWS
 from backstream.workflow import plan_run
 from benchmarks.results import Figure
@@ -118,7 +119,7 @@ def _publish(plan: Plan, manifests: Sequence[Manifest], events: int) -> None:
     publication = publish_range(plan, manifests)
     span_ms = (FIRST_DAY_MS, FIRST_DAY_MS + events)
     record_run(
-        Home(Path(plan.home)), run_row(plan, Status.PUBLISHED, span_ms, Verdict.PASS, publication.rows, events)
+        Home(Path(plan.home)), run_row(plan, RunStatus.PUBLISHED, span_ms, Verdict.PASS, publication.rows, events)
     )
     expire_side_table_snapshots(Home(Path(plan.home)), plan.dataset)
 

@@ -16,7 +16,7 @@ import pandas as pd
 from tests.lake.conftest import WINDOWS_TABLE, Lake
 
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS, instant_ms, instant_text
-from backstream.lake.ledger import Status, record_checks, record_run, run_row
+from backstream.lake.ledger import record_checks, record_run, run_row
 from backstream.lake.publish import publish_range
 from backstream.quality.audit_frame import WINDOW_COLUMNS
 from backstream.runs.approval_request import ApprovalRequest
@@ -24,6 +24,7 @@ from backstream.runs.dataset_state import DatasetState, DayIssue, write_day_tota
 from backstream.runs.home import Home
 from backstream.runs.plan import ArrivalOrder, Chunk, InputFile, Mode, Plan
 from backstream.runs.results import Audit, Check, CheckOutcome, Publication, Severity, worst_verdict
+from backstream.runs.status import RunStatus
 from backstream.workflow.dataset_state import compute_day_totals
 
 FIRST_MS = instant_ms("2016-01-01", "first")
@@ -143,7 +144,7 @@ def frame_of(
 
 
 def leave(
-    home: Home, plan: Plan, frame: pd.DataFrame, status: Status, checks: Sequence[Check], at_ms: int
+    home: Home, plan: Plan, frame: pd.DataFrame, status: RunStatus, checks: Sequence[Check], at_ms: int
 ) -> None:
     """Write the files of a run and its rows in the ledger."""
     plan.write()
@@ -155,7 +156,7 @@ def leave(
         f"<!doctype html><title>report</title><h1>Report of {plan.dataset}</h1>", "utf-8"
     )
     record_checks(home, plan.dataset, audit)
-    rows = len(frame) if status is Status.PUBLISHED else None
+    rows = len(frame) if status is RunStatus.PUBLISHED else None
     if rows:
         written_at = instant_text(at_ms)
         said = Publication(plan.run_id, plan.dataset, plan.since_ms, plan.until_ms, {}, rows, 0, 1, written_at)
@@ -211,7 +212,7 @@ def _flights(home: Home) -> None:
     ]
     until_ms = END_MS - 40 * DAY_MS
     backfill = plan_of(home, "flights", FIRST_MS, until_ms, trigger="backfill__2016", reason="first load")
-    leave(home, backfill, frame_of(FIRST_MS, until_ms), Status.PUBLISHED, passed, RAN_MS - 90 * DAY_MS)
+    leave(home, backfill, frame_of(FIRST_MS, until_ms), RunStatus.PUBLISHED, passed, RAN_MS - 90 * DAY_MS)
     # 40 days before the end: 30 published for real, then a gap of 4, then 6 that are open.
     lake, since_ms = Lake(home), until_ms
     for n, trigger in enumerate(("scheduled__2024-02", "restate__2024-02")):
@@ -226,10 +227,10 @@ def _flights(home: Home) -> None:
             check("records are conserved", CheckOutcome.PASS, "all are"),
         ]
         found = frame_of(since_ms, since_ms + 30 * DAY_MS, [BAD_DAY, "2024-02-09"])
-        leave(home, planned, found, Status.PUBLISHED, [passed, warned][n], RAN_MS - (30 - n) * DAY_MS)
+        leave(home, planned, found, RunStatus.PUBLISHED, [passed, warned][n], RAN_MS - (30 - n) * DAY_MS)
     refused = plan_of(home, "flights", since_ms + 20 * DAY_MS, since_ms + 22 * DAY_MS, trigger="manual__refused")
     failed = [check("expected windows have events", CheckOutcome.FAIL, "40 of 144 windows do not"), passed[1]]
-    leave(home, refused, frame_of(refused.since_ms, refused.until_ms), Status.REFUSED, failed, RAN_MS - DAY_MS)
+    leave(home, refused, frame_of(refused.since_ms, refused.until_ms), RunStatus.REFUSED, failed, RAN_MS - DAY_MS)
     _running(home, since_ms + 30 * DAY_MS)
     _waiting(home)
     stale = tuple(
@@ -291,7 +292,7 @@ def _orders(home: Home) -> None:
     plan = plan_of(home, "orders", FIRST_MS, FIRST_MS + 2 * DAY_MS, trigger=HOSTILE, reason=HOSTILE)
     frame = frame_of(FIRST_MS, FIRST_MS + 2 * DAY_MS, ["2016-01-01"], ("north", HOSTILE))
     checks = [check(HOSTILE, CheckOutcome.WARN, HOSTILE, Severity.WARNING)]
-    leave(home, plan, frame, Status.PUBLISHED, checks, RAN_MS)
+    leave(home, plan, frame, RunStatus.PUBLISHED, checks, RAN_MS)
     note = DayIssue(FIRST_MS + DAY_MS, "stale", HOSTILE, 1)
     seen = DatasetState("orders", RAN_MS, FIRST_MS, FIRST_MS + 2 * DAY_MS, None, (note,), (HOSTILE,))
     seen.write(home.observation("orders"))

@@ -14,10 +14,11 @@ from tests.workflow.history import write_definition
 from typer.testing import CliRunner, Result
 
 from backstream.cli import app
-from backstream.lake.ledger import Status, list_runs
+from backstream.lake.ledger import list_runs
 from backstream.lake.publish import publish_range
 from backstream.runs.home import CATALOG_VARIABLE, HOME_VARIABLE, Home
 from backstream.runs.results import Publication
+from backstream.runs.status import RunStatus
 
 RANGE = ("2013-02-01", "2013-02-03")
 FIRST = {"2013-02-01T05:00Z": 1, "2013-02-01T06:00Z": 2, "2013-02-02T05:00Z": 3}
@@ -291,7 +292,7 @@ def test_rollback_undoes_a_run_once_and_the_ledger_says_why(lake: Lake) -> None:
     assert again[0].startswith(f"{wrong.run_id} was already rolled back, at ")
     assert list(departures().values()) == [1, 2, 3]
     (row,) = list_runs(lake.home, "flights")
-    assert (row.run_id, row.status, row.rows) == (undo_id, Status.PUBLISHED, 3)
+    assert (row.run_id, row.status, row.rows) == (undo_id, RunStatus.PUBLISHED, 3)
     assert row.reason == f"rollback of {wrong.run_id}: wrong zone"
 
 

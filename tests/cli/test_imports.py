@@ -14,8 +14,9 @@ from tests.workflow.history import CLICKS, write_clicks, write_definition
 from tests.workflow.publishing import publish_counts
 
 from backstream.eventtime.instants import DAY_MS, instant_ms
-from backstream.lake.ledger import Status, record_run, run_row
+from backstream.lake.ledger import record_run, run_row
 from backstream.runs.home import Home
+from backstream.runs.status import RunStatus
 from backstream.workflow import plan_run
 from backstream.workflow.dataset_state import refresh_dataset_state
 
@@ -72,7 +73,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     since_ms, home = instant_ms("2024-03-01", "since"), Home(folder / "home")
     plan = plan_run(definition, since_ms, since_ms + DAY_MS, trigger="t", is_unsealed_allowed=True, home=home)
     publish_counts(plan, clicks)
-    record_run(home, run_row(plan, Status.PUBLISHED, (1, 2)))
+    record_run(home, run_row(plan, RunStatus.PUBLISHED, (1, 2)))
     refresh_dataset_state(definition, home)
     return folder
 

@@ -12,8 +12,9 @@ import pytest
 from tests.crash.conftest import DAYS
 from tests.crash.world import Forks, Source, World
 
-from backstream.lake.ledger import Status, list_runs
+from backstream.lake.ledger import list_runs
 from backstream.runs.home import Home
+from backstream.runs.status import RunStatus
 
 
 class Point(NamedTuple):
@@ -91,4 +92,4 @@ def test_a_full_disk_is_reported_and_a_retry_completes_the_run(small: World, tmp
         )
         assert small.current_state() == small.states[-1]
     small.require_complete()
-    assert Status.FAILED not in {row.status for row in list_runs(small.home)}
+    assert RunStatus.FAILED not in {row.status for row in list_runs(small.home)}

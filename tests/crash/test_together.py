@@ -14,8 +14,9 @@ from backstream.eventtime.instants import DAY_MS
 from backstream.lake import snapshots
 from backstream.lake.catalog import open_catalog_for_writing
 from backstream.lake.catalog_address import table_identifier
-from backstream.lake.ledger import Status, list_runs
+from backstream.lake.ledger import list_runs
 from backstream.lake.reader import load_published_rows
+from backstream.runs.status import RunStatus
 
 PUBLISHERS = 6
 BOTH = pytest.mark.parametrize("world", ["sqlite", "postgres"], indirect=True)
@@ -95,7 +96,7 @@ def test_one_of_several_runs_of_the_same_days_is_published_and_the_errors_of_the
     assert world.current_state() == world.states[-1]
     metrics = set(load_published_rows(world.home, "clicks", "metrics")["run_id"].to_pylist())
     assert metrics == set(world.runs)
-    refused = {row.run_id for row in list_runs(world.home) if row.status is Status.REFUSED}
+    refused = {row.run_id for row in list_runs(world.home) if row.status is RunStatus.REFUSED}
     assert refused == {ids[trigger] for trigger in days_by_trigger if trigger != winner}
 
 

@@ -17,12 +17,13 @@ import pyarrow.parquet as pq
 from tests.crash.child import find_source_chunk
 
 from backstream.eventtime.instants import DAY_MS, epoch_ms
-from backstream.lake.ledger import Status, list_runs
+from backstream.lake.ledger import list_runs
 from backstream.lake.maintenance import vacuum_tables
 from backstream.lake.reader import load_published_rows, load_rows
 from backstream.runs.home import CATALOG_VARIABLE, Home
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Plan
+from backstream.runs.status import RunStatus
 from backstream.runs.table_schemas import WINDOWS
 
 Row = tuple[int, str, int, str]
@@ -180,7 +181,7 @@ class World:
                 assert load_rows(self.home, f"clicks__{suffix}").num_rows == expected, suffix
                 assert load_published_rows(self.home, "clicks", suffix).num_rows == expected, suffix
         assert load_published_rows(self.home, "clicks", "restatements").num_rows == self.restated
-        ledger = [row for row in list_runs(self.home) if row.status is Status.PUBLISHED]
+        ledger = [row for row in list_runs(self.home) if row.status is RunStatus.PUBLISHED]
         assert Counter(row.run_id for row in ledger) == Counter(list(self.runs))
         assert sum(row.events_read or 0 for row in ledger) == sum(map(self.source.events, self.runs.values()))
         assert sum(row.rows or 0 for row in ledger) == sum(

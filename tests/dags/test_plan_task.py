@@ -11,9 +11,10 @@ import pytest
 from tests.workflow.history import at, planned, write_clicks, write_definition
 from tests.workflow.publishing import publish_counts
 
-from backstream.lake.ledger import Status, record_run, run_row
+from backstream.lake.ledger import record_run, run_row
 from backstream.runs.home import CATALOG_VARIABLE, Home
 from backstream.runs.plan import Plan
+from backstream.runs.status import RunStatus
 
 Ask = Callable[..., Any]
 CLICKED = [(at(f"{day} 05:00"), at(f"{day} 05:01"), "A", day, "home") for day in range(1, 5)]
@@ -36,7 +37,7 @@ def _publish_two_days(folder: Path) -> None:
         patch.delenv(CATALOG_VARIABLE, raising=False)
         plan = planned(folder, folder / "clicks.toml", until="2024-03-03")
         publish_counts(plan, CLICKED)
-        record_run(Home(folder / "home"), run_row(plan, Status.PUBLISHED, (0, 1)))
+        record_run(Home(folder / "home"), run_row(plan, RunStatus.PUBLISHED, (0, 1)))
 
 
 def test_a_dry_run_says_what_would_be_done_and_gives_no_job(told: dict[str, Any]) -> None:

@@ -45,11 +45,30 @@ ENTRY_POINTS = {"main"}
 """The one name that each program has."""
 
 
+LIMITS = frozenset(["MOST", "LEAST", "FEW"])
+"""Words that constants replace by `MAX` and `MIN`."""
+
+
 def definitions(source: str) -> Iterator[tuple[str, bool]]:
     """Yield the public functions and classes of a module, and whether each is a function."""
     for node in ast.parse(source).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name[0] != "_":
             yield node.name, not isinstance(node, ast.ClassDef)
+
+
+def inner_functions(source: str) -> Iterator[str]:
+    """Yield the private functions, the methods, and the nested functions of a module, without a leading `_`."""
+    public = [name for name, _ in definitions(source)]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name not in public:
+            yield node.name.strip("_")
+
+
+def constants(source: str) -> Iterator[str]:
+    """Yield the names in capital letters that a module assigns."""
+    for node in ast.parse(source).body:
+        for target in node.targets if isinstance(node, ast.Assign) else ():
+            yield from (name.id for name in ast.walk(target) if isinstance(name, ast.Name) and name.id.isupper())
 
 
 def modules() -> Iterator[tuple[str, str]]:
@@ -76,6 +95,24 @@ def test_no_public_name_is_a_participle_or_a_verb_of_speech() -> None:
     ] == []
 
 
+def test_no_method_or_inner_function_is_a_participle_or_has_a_verb_of_speech() -> None:
+    assert [
+        f"{module}: {reason}"
+        for module, source in modules()
+        for name in inner_functions(source)
+        if (reason := problem(name, is_function=True))
+    ] == []
+
+
+def test_constants_name_limits_by_max_and_min() -> None:
+    assert [
+        f"{module}: {name}"
+        for module, source in modules()
+        for name in constants(source)
+        if LIMITS.intersection(name.split("_"))
+    ] == []
+
+
 def test_no_public_name_stands_in_two_modules() -> None:
     homes = defaultdict(list)
     for module, source in modules():
@@ -98,3 +135,23 @@ def test_no_public_name_stands_in_two_modules() -> None:
 def test_the_rule_finds_what_it_is_for(source: str, reason: str | None) -> None:
     reasons = [problem(name, is_function=is_function) for name, is_function in definitions(source)]
     assert reasons == ([] if source.startswith("def _") else [reason])
+
+
+def test_the_rules_look_into_classes_and_functions_and_at_constants() -> None:
+    source = """
+_MOST_FILES, KEPT = 40, 20
+
+def make():
+    def told(): ...
+
+class Counts:
+    def dropped(self): ...
+    def _sorted(self): ...
+    def _merge(self): ...
+"""
+    assert [name for name in inner_functions(source) if problem(name, is_function=True)] == [
+        "told",
+        "dropped",
+        "sorted",
+    ]
+    assert list(constants(source)) == ["_MOST_FILES", "KEPT"]

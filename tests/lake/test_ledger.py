@@ -4,9 +4,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backstream import __version__
-from backstream.lake.ledger import RunRow, Status, list_runs, record_checks, record_run, run_row
+from backstream.lake.ledger import RunRow, list_runs, record_checks, record_run, run_row
 from backstream.lake.reader import load_rows
 from backstream.runs.results import Audit, Check, CheckOutcome, Severity, Verdict
+from backstream.runs.status import RunStatus
 
 if TYPE_CHECKING:
     from tests.lake.conftest import Lake
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 MORNING = RunRow(
     run_id="cli.abc",
     dataset="flights",
-    status=Status.PUBLISHED,
+    status=RunStatus.PUBLISHED,
     verdict=Verdict.PASS,
     mode="replay",
     since_ms=1359676800000,
@@ -39,7 +40,7 @@ def test_runs_come_back_as_recorded_newest_first(lake: Lake) -> None:
     evening = replace(
         MORNING,
         run_id="cli.def",
-        status=Status.FAILED,
+        status=RunStatus.FAILED,
         verdict=None,
         rows=None,
         finished_at_ms=1_700_000_999_000,
@@ -56,10 +57,10 @@ def test_runs_come_back_as_recorded_newest_first(lake: Lake) -> None:
 def test_the_same_outcome_of_a_run_is_recorded_once(lake: Lake) -> None:
     assert record_run(lake.home, MORNING)
     assert not record_run(lake.home, replace(MORNING, finished_at_ms=1_700_000_020_000))
-    again = replace(MORNING, status=Status.ALREADY_PUBLISHED, finished_at_ms=1_700_000_030_000)
-    assert record_run(lake.home, again)
+    refused = replace(MORNING, status=RunStatus.REFUSED, finished_at_ms=1_700_000_030_000)
+    assert record_run(lake.home, refused)
 
-    assert list_runs(lake.home) == [again, MORNING]
+    assert list_runs(lake.home) == [refused, MORNING]
 
 
 def test_the_table_of_runs_is_readable_without_us(lake: Lake) -> None:
@@ -78,12 +79,12 @@ def test_the_table_of_runs_is_readable_without_us(lake: Lake) -> None:
 def test_a_row_has_the_fields_of_the_plan(lake: Lake) -> None:
     plan = lake.plan("2013-02-01", "2013-02-02", "cli")
 
-    row = run_row(plan, Status.REFUSED, (1_000, 3_000), Verdict.FAIL, events_read=7)
+    row = run_row(plan, RunStatus.REFUSED, (1_000, 3_000), Verdict.FAIL, events_read=7)
 
     assert row == RunRow(
         run_id=plan.run_id,
         dataset="flights",
-        status=Status.REFUSED,
+        status=RunStatus.REFUSED,
         verdict=Verdict.FAIL,
         mode="recompute",
         since_ms=1359676800000,

@@ -15,7 +15,7 @@ from backstream.errors import LedgerError
 from backstream.eventtime.instants import instant_ms
 from backstream.lake import compaction, maintenance
 from backstream.lake.catalog import open_catalog_for_writing
-from backstream.lake.ledger import Status, list_runs, record_run, run_row
+from backstream.lake.ledger import list_runs, record_run, run_row
 from backstream.lake.maintenance import expire_side_table_snapshots, vacuum_tables
 from backstream.lake.publish import publish_range
 from backstream.lake.reader import load_published_rows
@@ -24,6 +24,7 @@ from backstream.lake.snapshot_producers import write_data_files
 from backstream.lake.snapshots import list_tagged_snapshots
 from backstream.runs.plan import Plan
 from backstream.runs.results import Publication, Verdict
+from backstream.runs.status import RunStatus
 
 RANGE = ("2013-02-01", "2013-02-02")
 METRICS = [("EWR", 3)]
@@ -38,7 +39,7 @@ def _published(lake: Lake, number: int, plan: Plan | None = None) -> Publication
     plan = plan or lake.plan(*RANGE, trigger=f"run{number}")
     done = publish_range(plan, lake.staged(plan, {"2013-02-01T05:00Z": number}, METRICS))
     span_ms = (instant_ms("2026-01-01", ""), instant_ms("2026-01-01", "") + number)
-    record_run(lake.home, run_row(plan, Status.PUBLISHED, span_ms, Verdict.PASS, done.rows))
+    record_run(lake.home, run_row(plan, RunStatus.PUBLISHED, span_ms, Verdict.PASS, done.rows))
     expire_side_table_snapshots(lake.home, plan.dataset)
     return done
 
@@ -83,8 +84,8 @@ def test_keeping_more_runs_than_there_are_lets_go_of_nothing(lake: Lake) -> None
 
 
 def test_tables_whose_rows_name_their_run_keep_few_snapshots(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "MOST", 4)
-    monkeypatch.setattr(compaction, "KEPT", 2)
+    monkeypatch.setattr(compaction, "MAX_SNAPSHOTS", 4)
+    monkeypatch.setattr(compaction, "KEPT_SNAPSHOTS", 2)
 
     publish_repeatedly(lake, 12)
 
@@ -96,7 +97,7 @@ def test_tables_whose_rows_name_their_run_keep_few_snapshots(lake: Lake, monkeyp
 
 
 def test_the_ledger_does_not_get_a_file_per_run(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "MOST_FILES", 3)
+    monkeypatch.setattr(compaction, "MAX_FILES", 3)
 
     done = publish_repeatedly(lake, 9)
 
@@ -111,11 +112,11 @@ def test_a_row_that_is_recorded_while_files_become_one_is_kept(
 
     def interrupted(*arguments: Any) -> Iterable[DataFile]:
         with monkeypatch.context() as undone:
-            undone.setattr(compaction, "MOST_FILES", 100)
+            undone.setattr(compaction, "MAX_FILES", 100)
             _published(lake, 5)
         return write_data_files(*arguments)
 
-    monkeypatch.setattr(compaction, "MOST_FILES", 3)
+    monkeypatch.setattr(compaction, "MAX_FILES", 3)
     monkeypatch.setattr(compaction, "write_data_files", interrupted)
     with open_catalog_for_writing(lake.home) as catalog:
         assert compaction.compact_data_files(catalog, "runs") == 0
@@ -126,8 +127,8 @@ def test_a_row_that_is_recorded_while_files_become_one_is_kept(
 def test_a_run_that_was_not_published_finds_that_it_has_written_its_rows(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compaction, "MOST", 4)
-    monkeypatch.setattr(compaction, "KEPT", 2)
+    monkeypatch.setattr(compaction, "MAX_SNAPSHOTS", 4)
+    monkeypatch.setattr(compaction, "KEPT_SNAPSHOTS", 2)
     interrupted = lake.plan("2013-02-05", "2013-02-06", trigger="interrupted")
     manifests = lake.staged(interrupted, {"2013-02-05T05:00Z": 9}, METRICS)
     with monkeypatch.context() as broken:

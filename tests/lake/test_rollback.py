@@ -11,13 +11,14 @@ import pytest
 from backstream.errors import ConflictError, LedgerError
 from backstream.lake import rollback as module
 from backstream.lake.diff import append_restatements
-from backstream.lake.ledger import Status, record_run, run_row
+from backstream.lake.ledger import record_run, run_row
 from backstream.lake.maintenance import vacuum_tables
 from backstream.lake.publish import publish_range
 from backstream.lake.reader import load_published_rows, load_rows
 from backstream.lake.rollback import roll_back_run
 from backstream.lake.snapshots import summary_property
 from backstream.runs.results import Verdict
+from backstream.runs.status import RunStatus
 
 if TYPE_CHECKING:
     from tests.lake.conftest import Lake
@@ -174,7 +175,7 @@ def test_an_unpublished_run_and_an_unknown_run_have_different_errors(lake: Lake)
 def test_a_run_with_an_expired_snapshot_is_found_in_the_ledger(lake: Lake) -> None:
     plan = lake.plan(*DAY)
     done = publish_range(plan, lake.staged(plan, {"2013-02-01T05:00Z": 1}))
-    record_run(lake.home, run_row(plan, Status.PUBLISHED, (1_000, 2_000), Verdict.PASS))
+    record_run(lake.home, run_row(plan, RunStatus.PUBLISHED, (1_000, 2_000), Verdict.PASS))
     lake.publish(*DAY, {"2013-02-01T05:00Z": 2}, trigger="later")
     lake.expire(done)
 

@@ -4,11 +4,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from backstream.lake.ledger import Status, record_run, run_row
+from backstream.lake.ledger import record_run, run_row
 from backstream.lake.publish import publish_range
 from backstream.lake.reader import load_rows
 from backstream.lake.snapshots import find_snapshot_of_run, list_retained_snapshots, summary_property
 from backstream.runs.results import Publication, Verdict
+from backstream.runs.status import RunStatus
 
 if TYPE_CHECKING:
     from tests.lake.conftest import Lake
@@ -81,7 +82,7 @@ def test_a_retry_of_a_run_with_an_expired_snapshot_uses_the_ledger(lake: Lake) -
     plan = lake.plan(*DAY)
     manifests = lake.staged(plan, {"2013-02-01T05:00Z": 1})
     done = publish_range(plan, manifests)
-    record_run(lake.home, run_row(plan, Status.PUBLISHED, (1_000, 2_000), Verdict.PASS, rows=1))
+    record_run(lake.home, run_row(plan, RunStatus.PUBLISHED, (1_000, 2_000), Verdict.PASS, rows=1))
     lake.publish(*DAY, {"2013-02-01T05:00Z": 2}, trigger="later")
     lake.expire(done)
 

@@ -12,7 +12,7 @@ from backstream.eventtime.instants import DAY_MS, HOUR_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.windows import Cumulate, Sliding, Tumbling
 from backstream.native.task import TaskGrid
-from backstream.native.task_cuts import MOST_READ, SMALL_DAY_ROWS, TASK_ROWS, cut_windows, group_files_by_rows
+from backstream.native.task_cuts import MAX_READ_RATIO, SMALL_DAY_ROWS, TASK_ROWS, cut_windows, group_files_by_rows
 from backstream.runs.plan import Chunk, InputFile
 
 START_MS = 19_783 * DAY_MS
@@ -113,7 +113,7 @@ def test_a_large_day_is_cut_as_far_as_no_file_is_read_too_often(in_order: bool, 
 
     assert len(ranges) == tasks
     read = sum(file.rows for piece in ranges for file in files if file.may_hold(piece.stretch))
-    assert read <= MOST_READ * sum(file.rows for file in files)
+    assert read <= MAX_READ_RATIO * sum(file.rows for file in files)
 
 
 def test_small_days_share_a_task() -> None:

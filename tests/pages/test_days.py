@@ -8,7 +8,7 @@ import pytest
 
 from backstream.eventtime.instants import DAY_MS, instant_ms
 from backstream.eventtime.intervals import Interval
-from backstream.lake.ledger import RunRow, Status
+from backstream.lake.ledger import RunRow
 from backstream.pages.days import (
     CalendarDay,
     DayStatus,
@@ -21,6 +21,7 @@ from backstream.pages.days import (
 )
 from backstream.runs.dataset_state import DatasetState, DayIssue, DayTotals
 from backstream.runs.results import Verdict
+from backstream.runs.status import RunStatus
 
 FIRST_MS = instant_ms("2024-02-27", "first")
 
@@ -29,7 +30,7 @@ def day(number: int) -> int:
     return FIRST_MS + number * DAY_MS
 
 
-def row(name: str, first: int, end: int, status: Status = Status.PUBLISHED, verdict: str = "pass") -> RunRow:
+def row(name: str, first: int, end: int, status: RunStatus = RunStatus.PUBLISHED, verdict: str = "pass") -> RunRow:
     """Return a run of some days, counted from the first."""
     return RunRow(
         run_id=name,
@@ -97,13 +98,13 @@ def test_what_was_published_in_spite_of_a_fail_is_marked_as_such() -> None:
 
 
 def test_a_refused_run_shows_on_the_days_that_nobody_published_until_a_later_one_publishes() -> None:
-    refused = row("b", 1, 3, Status.REFUSED, "fail")
+    refused = row("b", 1, 3, RunStatus.REFUSED, "fail")
     assert statuses(refused, row("a", 0, 2)) == ["pass", "pass", "failed"]
     assert statuses(row("c", 1, 3), refused, row("a", 0, 2)) == ["pass", "pass", "pass"]
 
 
 def test_the_loser_of_two_overlapping_runs_leaves_the_days_of_the_winner_as_they_are() -> None:
-    loser, winner = row("loser", 1, 3, Status.REFUSED), row("winner", 0, 3, verdict="warn")
+    loser, winner = row("loser", 1, 3, RunStatus.REFUSED), row("winner", 0, 3, verdict="warn")
     days = calendar_days([loser, winner], lambda _: {day(2): figures(2, 1)}, None)
     assert [(each.status.value, each.run_id) for each in days] == [
         ("pass", "winner"),
@@ -127,7 +128,7 @@ def test_stale_wins_over_the_verdict_and_running_over_all() -> None:
 
 
 def test_days_of_one_status_that_follow_one_another_are_one_stretch_the_newest_first() -> None:
-    refused = replace(row("b", 5, 7, Status.REFUSED, "fail"), finished_at_ms=2)
+    refused = replace(row("b", 5, 7, RunStatus.REFUSED, "fail"), finished_at_ms=2)
     days = calendar_days([refused, row("c", 7, 8), row("a", 0, 2)], lambda _: {}, seen(end=8))
     found = consecutive_days(days, [DayStatus.MISSING, DayStatus.FAILED])
     assert [(each.status.value, each.days) for each in found] == [("failed", 2), ("missing", 3)]
@@ -135,7 +136,7 @@ def test_days_of_one_status_that_follow_one_another_are_one_stretch_the_newest_f
 
 
 def test_days_of_one_status_with_others_between_that_nothing_is_known_of_are_two_stretches() -> None:
-    tried = [row(name, first, first + 1, Status.FAILED) for name, first in (("c", 8), ("b", 5))]
+    tried = [row(name, first, first + 1, RunStatus.FAILED) for name, first in (("c", 8), ("b", 5))]
     found = consecutive_days(calendar_days([*tried, row("a", 0, 2)], lambda _: {}, None), [DayStatus.FAILED])
     assert [each.interval.start_ms for each in found] == [day(8), day(5)]
 
@@ -144,13 +145,13 @@ def test_a_run_that_published_nothing_makes_no_day_missing() -> None:
     #  events     0 1
     #  published  0
     #  refused              7 8        the source has nothing there, and nobody had known
-    tried, published = row("b", 7, 9, Status.REFUSED, "fail"), row("a", 0, 1)
+    tried, published = row("b", 7, 9, RunStatus.REFUSED, "fail"), row("a", 0, 1)
     assert statuses(tried, published) == ["pass", "failed", "failed"]
     assert statuses(tried, published, seen=replace(seen(end=2), at_ms=1)) == ["pass", "unpublished"]
 
 
 def test_a_run_that_failed_since_the_newest_look_shows_on_its_days() -> None:
-    tried = replace(row("b", 2, 3, Status.FAILED), finished_at_ms=5)
+    tried = replace(row("b", 2, 3, RunStatus.FAILED), finished_at_ms=5)
     assert statuses(tried, row("a", 0, 2), seen=replace(seen(end=2), at_ms=4)) == ["pass", "pass", "failed"]
     assert statuses(tried, row("a", 0, 2), seen=replace(seen(end=2), at_ms=5)) == ["pass", "pass"]
 

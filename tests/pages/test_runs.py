@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from tests.pages.test_days import day, row
 
-from backstream.lake.ledger import Status
 from backstream.pages.render import impact_text
 from backstream.pages.runs import find_report, list_newest_runs
 from backstream.pages.store import PageStore
 from backstream.pages.views import runs_page
 from backstream.runs.home import Home
 from backstream.runs.requests import RunRequest
+from backstream.runs.status import RunStatus
 
 FEB_1, MAR_1 = 1359676800000, 1362096000000
 RUN_ID = "backfill__2013-03-01T00:00:00+00:00"
@@ -99,7 +99,7 @@ def test_a_dry_run_without_published_rows_would_replace_nothing() -> None:
 
 def test_an_ended_run_is_that_of_the_ledger(tmp_path: Path) -> None:
     leave_run(tmp_path, "r.aaa", report="<p>")
-    ended = [row("r.aaa", 0, 2, verdict="warn"), row("r.gone", 0, 2, Status.REFUSED, "fail")]
+    ended = [row("r.aaa", 0, 2, verdict="warn"), row("r.gone", 0, 2, RunStatus.REFUSED, "fail")]
     runs = list_newest_runs(Home(tmp_path), ["backfill_flights"], ended)
     assert {(run.run_id, run.state.value, run.verdict, run.rows) for run in runs} == {
         ("r.aaa", "published", "warn", 1),

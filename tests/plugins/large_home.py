@@ -16,11 +16,12 @@ import pyarrow.parquet as pq
 from tests.browser.seed import END_MS, FIRST_MS, define, plan_of
 
 from backstream.eventtime.instants import DAY_MS, instant_text, utc_datetime
-from backstream.lake.ledger import Status, record_run, run_row
+from backstream.lake.ledger import record_run, run_row
 from backstream.runs.dataset_state import DatasetState
 from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Chunk, Plan
+from backstream.runs.status import RunStatus
 
 CHUNKS = 3_000
 PAGES = (
@@ -48,7 +49,7 @@ def fill(home: Home, definitions: Path, left: str) -> None:
     published = plan_of(home, "flights", FIRST_MS, FIRST_MS + 28 * DAY_MS, trigger="published")
     published.write()
     published.folder.report.write_text("<p>the report", encoding="utf-8")
-    record_run(home, run_row(published, Status.PUBLISHED, (1, 2)))
+    record_run(home, run_row(published, RunStatus.PUBLISHED, (1, 2)))
     running, dry = _of_days("running"), _of_days("dry")
     for plan in (running, dry):
         replace(plan, home=str(home.path)).write()

@@ -23,13 +23,14 @@ from tests.report.page import section, table_row, text
 from backstream.definition.loader import parse_definition
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS
 from backstream.lake.diff import AggregateChange, ChangeTotals
-from backstream.lake.ledger import RunRow, Status
+from backstream.lake.ledger import RunRow
 from backstream.report import descriptions
 from backstream.report.delay_histogram import LADDER_MS
 from backstream.report.html import render_report
 from backstream.report.run_context import ChangeSummary, DelayCounts, RunContext
 from backstream.runs.plan import Mode
 from backstream.runs.results import CheckOutcome, Verdict
+from backstream.runs.status import RunStatus
 
 NOW_MS = UNTIL_MS + 3 * DAY_MS
 
@@ -46,7 +47,7 @@ def row(run_id: str, seconds: int, **values: int | str | None) -> RunRow:
     return RunRow(
         run_id=run_id,
         dataset="clicks",
-        status=Status.PUBLISHED,
+        status=RunStatus.PUBLISHED,
         verdict=Verdict.PASS,
         since_ms=PLAN.since_ms,
         until_ms=PLAN.until_ms,

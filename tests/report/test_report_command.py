@@ -13,11 +13,12 @@ from typer.testing import CliRunner, Result
 
 from backstream.cli import app
 from backstream.definition.loader import parse_definition
-from backstream.lake.ledger import Status, record_checks, record_run
+from backstream.lake.ledger import record_checks, record_run
 from backstream.runs.home import CATALOG_VARIABLE, HOME_VARIABLE
 from backstream.runs.manifest import home_of, load_manifests
 from backstream.runs.plan import Plan
 from backstream.runs.results import Audit, Check, CheckOutcome, Severity, Verdict
+from backstream.runs.status import RunStatus
 from backstream.workflow.audit import load_staged_results
 from backstream.workflow.publish import ledger_row
 
@@ -38,7 +39,7 @@ def published(folder: Path, definition: Path, clicks: list[Click]) -> Plan:
     audit = Audit(plan.run_id, "window_audit", Verdict.WARN, "a sentence", (check,))
     audit.write(plan.folder.audit_result)
     record_checks(home_of(plan), plan.dataset, audit)
-    record_run(home_of(plan), ledger_row(plan, Status.PUBLISHED, audit, len(clicks)))
+    record_run(home_of(plan), ledger_row(plan, RunStatus.PUBLISHED, audit, len(clicks)))
     return plan
 
 

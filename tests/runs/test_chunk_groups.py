@@ -6,7 +6,7 @@ import pytest
 
 from backstream.eventtime.instants import DAY_MS
 from backstream.runs import chunk_groups
-from backstream.runs.chunk_groups import MOST_BATCHES, batch_groups, batch_name, group_chunks
+from backstream.runs.chunk_groups import MAX_BATCHES, batch_groups, batch_name, group_chunks
 from backstream.runs.plan import Chunk
 
 MAX_MAP_LENGTH = 1_024
@@ -41,8 +41,8 @@ def test_chunks_are_mapped_in_batches_of_about_the_same_size(
 
 
 def test_no_run_has_more_batches_than_airflow_maps() -> None:
-    assert max(len(batch_groups(chunks(count), 0)) for count in (1, 99, 101, 3_000, 40_000)) == MOST_BATCHES
-    assert MOST_BATCHES < MAX_MAP_LENGTH
+    assert max(len(batch_groups(chunks(count), 0)) for count in (1, 99, 101, 3_000, 40_000)) == MAX_BATCHES
+    assert MAX_BATCHES < MAX_MAP_LENGTH
 
 
 def test_a_batch_is_named_by_its_chunks_and_range() -> None:
@@ -73,7 +73,7 @@ def group_ids(most_events: int) -> list[str]:
 
 
 def test_adjacent_chunks_with_few_events_form_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunk_groups, "MOST_TOGETHER", 3)
+    monkeypatch.setattr(chunk_groups, "MAX_CHUNKS_PER_JOB", 3)
 
     assert group_ids(10) == ["ab", "c", "ef", "ghi", "j", "k", "l", "m"]
 

@@ -128,7 +128,7 @@ def cells_of(records: list[Record], clock: SourceClock) -> pa.Table:
 def test_a_time_lag_is_heard_without_listing_its_ticks(
     monkeypatch: pytest.MonkeyPatch, topology: Topology, most: int, *, releases_ended: bool
 ) -> None:
-    monkeypatch.setattr(on_spark, "MOST_EVENTS", most)
+    monkeypatch.setattr(on_spark, "MAX_WATERMARK_EVENTS", most)
     chance = random.Random(8)  # noqa: S311 - a test's streams, not secrets
     for _ in range(150):
         arrivals = sorted(chance.randrange(chance.choice([50, 900])) * 10 for _ in range(chance.randint(1, 12)))

@@ -49,9 +49,9 @@ def pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 def cut_finely(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limit a task to about twenty records."""
-    monkeypatch.setattr(task_cuts, "FEW_ROWS", 1)
+    monkeypatch.setattr(task_cuts, "MIN_TASK_ROWS", 1)
     monkeypatch.setattr(task_cuts, "TASK_ROWS", 20)
-    monkeypatch.setattr(task_cuts, "MOST_READ", 1_000)
+    monkeypatch.setattr(task_cuts, "MAX_READ_RATIO", 1_000)
 
 
 def native_definition(folder: Path, chunk: str = "1d", **sections: Any) -> dict[str, Any]:

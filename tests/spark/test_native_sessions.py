@@ -75,7 +75,7 @@ def test_executors_with_different_hashes_are_named(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("backstream.native.task_cuts.TASK_ROWS", 20)
-    monkeypatch.setattr("backstream.native.task_cuts.MOST_READ", 1_000)
+    monkeypatch.setattr("backstream.native.task_cuts.MAX_READ_RATIO", 1_000)
 
     def of_another_version(each: TaskResult) -> TaskResult:
         return replace(each, hashed_by=f"DuckDB {each.number}", host=f"worker-{each.number}")

@@ -125,7 +125,7 @@ def test_the_watermarks_are_those_of_all_events_together(
     work = ChunkGroup.from_plan(spark, plan, plan.chunks)
     # The Spark of tests has one task at a time.
     monkeypatch.setattr(shuffle_free, "LARGEST", max(file.rows for file in plan.inputs))
-    monkeypatch.setattr(module, "MOST_SHARED", 1)
+    monkeypatch.setattr(module, "MAX_SHARED_TIME", 1)
     result = share_files(plan.inputs, 1)
     assert len(result) == 3
 
@@ -179,7 +179,7 @@ def test_ticks_that_are_marked_give_what_those_that_are_sorted_give(
 
     result = []
     for spread in (0, MAX_MS):
-        monkeypatch.setattr(tick_maxima, "MOST_SPREAD", spread)
+        monkeypatch.setattr(tick_maxima, "MAX_SPREAD", spread)
         blocks = tick_maxima.sorted_unique(cells["block"].to_numpy()).tolist()
         result.append(
             (blocks, *(each.tolist() for each in merge_maxima(cells, emission, clock, ["a", "b", "silent", "c"])))

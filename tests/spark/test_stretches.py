@@ -98,7 +98,7 @@ def test_a_large_chunk_is_grouped_by_stretches_and_equals_the_reference(
     monkeypatch.setattr(aggregation, "MANY_EVENTS", 0)
     # The Spark of tests has one task at a time; there are three files, of which all but the last are of two days.
     monkeypatch.setattr(shuffle_free, "LARGEST", len(history) // 3 + 1)
-    monkeypatch.setattr(module, "MOST_READ", 3)
+    monkeypatch.setattr(module, "MAX_READ_RATIO", 3)
 
     work = ChunkGroup.from_plan(spark, plan, plan.chunks)
     results = window_results(work, DataFrame.cache)

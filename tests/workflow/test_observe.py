@@ -11,9 +11,10 @@ from tests.workflow.history import at, write_clicks, write_definition
 from tests.workflow.publishing import publish_counts
 
 from backstream.eventtime.instants import DAY_MS, instant_ms
-from backstream.lake.ledger import Status, record_run, run_row
+from backstream.lake.ledger import record_run, run_row
 from backstream.runs.dataset_state import DatasetState, DayIssue, DayTotals, load_day_totals, write_day_totals
 from backstream.runs.home import Home
+from backstream.runs.status import RunStatus
 from backstream.workflow import plan_run, refresh_after_run, report_run
 from backstream.workflow.dataset_state import compute_day_totals, refresh_dataset_state
 
@@ -45,7 +46,7 @@ def test_a_late_file_makes_a_published_day_stale(folder: Path) -> None:
     home = Home(folder / "home")
     plan = plan_run(folder / "clicks.toml", FIRST_MS, FIRST_MS + 2 * DAY_MS, trigger="test", home=home)
     publish_counts(plan, CLICKS[:2])
-    record_run(home, run_row(plan, Status.PUBLISHED, (1, 2)))
+    record_run(home, run_row(plan, RunStatus.PUBLISHED, (1, 2)))
     write_clicks(folder / "data/b.parquet", [(at("2 05:10"), at("9 00:00"), "A", 9, "home")])
     (note,) = refresh(folder).stale
     assert note == DayIssue(FIRST_MS + DAY_MS, "stale", "1 input file changed", 1)

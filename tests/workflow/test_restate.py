@@ -11,10 +11,11 @@ from tests.workflow.publishing import publish_counts
 
 from backstream.errors import PlanError
 from backstream.eventtime.instants import DAY_MS, instant_ms, instant_text
-from backstream.lake.ledger import Status, record_run, run_row
+from backstream.lake.ledger import record_run, run_row
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.results import ApprovalDecision, Audit, Verdict
+from backstream.runs.status import RunStatus
 from backstream.workflow import find_restatements, find_unfinished_plan, plan_run, report_run, require_resumable
 
 SINCE_MS = instant_ms("2024-03-01", "since")
@@ -25,10 +26,12 @@ def day_ms(day: int) -> int:
     return SINCE_MS + (day - 1) * DAY_MS
 
 
-def run(folder: Path, first: int, end: int, status: Status = Status.PUBLISHED, trigger: str = "test") -> Plan:
+def run(
+    folder: Path, first: int, end: int, status: RunStatus = RunStatus.PUBLISHED, trigger: str = "test"
+) -> Plan:
     """Make a run of some days of March with a ledger row."""
     plan = planned(folder, first, end, trigger)
-    if status is Status.PUBLISHED:
+    if status is RunStatus.PUBLISHED:
         publish_counts(plan, DAY)
     span_ms = (day_ms(first), day_ms(end) + run_number(folder))
     record_run(Home(folder / "home"), run_row(plan, status, span_ms))
@@ -98,15 +101,15 @@ def test_nothing_is_missing_after_the_last_event_nor_before_the_first(folder: Pa
 def test_days_before_a_failed_run_are_not_missing(folder: Path) -> None:
     run(folder, 1, 2)
     write_clicks(folder / "data/b.parquet", [(at("25 05:00"), at("25 05:01"), "A", 99, "home")])
-    run(folder, 25, 26, Status.FAILED)
+    run(folder, 25, 26, RunStatus.FAILED)
     (folder / "data/b.parquet").unlink()
     assert found(folder)[0] == []
 
 
 def test_days_of_a_failed_run_are_missing_and_days_of_a_refused_run_are_not(folder: Path) -> None:
     run(folder, 1, 2)
-    run(folder, 2, 3, Status.FAILED)
-    run(folder, 3, 4, Status.REFUSED)
+    run(folder, 2, 3, RunStatus.FAILED)
+    run(folder, 3, 4, RunStatus.REFUSED)
     assert found(folder, until=4) == (
         [("02", "03", "missing: no run covers it")],
         "clicks: 0 of 1 published days stale, 1 missing, 1 stay refused",
@@ -118,7 +121,7 @@ def test_a_day_that_can_still_gain_events_is_not_missing_yet(folder: Path) -> No
     home = Home(folder / "home")
     plan = plan_run(folder / "clicks.toml", day_ms(1), day_ms(2), trigger="test", home=home)
     publish_counts(plan, DAY)
-    record_run(home, run_row(plan, Status.PUBLISHED, (0, 1)))
+    record_run(home, run_row(plan, RunStatus.PUBLISHED, (0, 1)))
     ranges, summary = found(folder, until=7)
     assert ranges == [("02", "05", "missing: no run covers it")]
     assert summary.endswith("3 missing, 2 not sealed yet")
@@ -164,7 +167,7 @@ def test_a_stale_day_stays_refused_until_new_late_data_arrives(
 ) -> None:
     run(folder, 1, 4)
     late(folder, "b", 7)
-    plan = run(folder, 2, 3, Status.REFUSED)
+    plan = run(folder, 2, 3, RunStatus.REFUSED)
     Audit(plan.run_id, "suite", verdict, "", ()).write(plan.folder.audit_result)
     if decision:
         decision.write(plan.folder.approval)

@@ -27,7 +27,7 @@ from backstream.eventtime.watermark_merging import (
     StatusWatermarkValve,
     WatermarkOutput,
 )
-from backstream.eventtime.watermarks import MOST_EVENTS, Watermarks, too_many_watermarks_error
+from backstream.eventtime.watermarks import MAX_WATERMARK_EVENTS, Watermarks, too_many_watermarks_error
 
 _MAX_TICKS = 200_000_000
 """Limit of ticks at which a custom generator is called; a year at 200 ms has fewer."""
@@ -257,7 +257,7 @@ class _SourceLoop:
                 self._run_tick(ticks[-1], after)
                 return
             self._run_tick(tick, after)
-            if len(self.output.events) > MOST_EVENTS:
+            if len(self.output.events) > MAX_WATERMARK_EVENTS:
                 raise too_many_watermarks_error(len(self.output.events))
 
     def _effective_ticks(self, until: int) -> Iterable[int]:

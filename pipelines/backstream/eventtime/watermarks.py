@@ -8,7 +8,7 @@ from backstream.errors import SpecError
 from backstream.eventtime.instants import MIN_MS, wrap_int64
 from backstream.eventtime.records import SourceClock
 
-MOST_EVENTS = 1_000_000
+MAX_WATERMARK_EVENTS = 1_000_000
 """Limit of watermarks that are listed one by one while they only follow the clock."""
 
 
@@ -16,7 +16,7 @@ def too_many_watermarks_error(count: int) -> SpecError:
     """Return the error for a watermark that follows the clock through too many ticks."""
     return SpecError(
         f"a time lag moves the watermark at every tick: {count:,} watermarks are too many to list, "
-        f"the limit is {MOST_EVENTS:,}\n\nhint: use a longer interval, or an earlier end of the clock"
+        f"the limit is {MAX_WATERMARK_EVENTS:,}\n\nhint: use a longer interval, or an earlier end of the clock"
     )
 
 
@@ -81,7 +81,7 @@ class Watermarks:
         Raises:
             SpecError: when the list would be too long.
         """
-        if len(self.events) + len(ticks) > MOST_EVENTS:
+        if len(self.events) + len(ticks) > MAX_WATERMARK_EVENTS:
             raise too_many_watermarks_error(len(self.events) + len(ticks))
         for tick in ticks:
             self._at_ms = clock.tick_ms(tick)

@@ -17,10 +17,10 @@ from backstream.lake.catalog import load_table
 from backstream.lake.commit import commit_snapshot
 from backstream.lake.snapshot_producers import OneTransaction, write_data_files
 
-MOST_FILES = 50
+MAX_FILES = 50
 """The number of files above which the small files of a table are merged into one."""
 _DATA_FILES = "total-data-files"
-MOST, KEPT = 40, 20
+MAX_SNAPSHOTS, KEPT_SNAPSHOTS = 40, 20
 """The number of snapshots above which old ones are expired, and the number of newest ones that are kept."""
 
 
@@ -39,12 +39,12 @@ def expire_old_snapshots(
     """
     table = load_table(catalog, name)
     oldest_first = sorted(table.snapshots(), key=snapshots.snapshot_version)
-    if len(oldest_first) <= MOST:
+    if len(oldest_first) <= MAX_SNAPSHOTS:
         return 0
     run_ids = published() if published else None
     old = [
         snapshot.snapshot_id
-        for snapshot in oldest_first[:-KEPT]
+        for snapshot in oldest_first[:-KEPT_SNAPSHOTS]
         if run_ids is None or snapshots.summary_property(snapshot, snapshots.RUN_ID) in run_ids
     ]
     if old:
@@ -63,7 +63,7 @@ def compact_data_files(catalog: Catalog, name: str) -> int:
     """
     table = load_table(catalog, name)
     current = table.current_snapshot()
-    if current is None or int(snapshots.summary_property(current, _DATA_FILES) or 0) <= MOST_FILES:
+    if current is None or int(snapshots.summary_property(current, _DATA_FILES) or 0) <= MAX_FILES:
         return 0
     files = [task.file for task in table.scan().plan_files()]
     merged = write_data_files(table, table.scan().to_arrow())

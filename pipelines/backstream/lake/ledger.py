@@ -64,17 +64,13 @@ CHECKS_TABLE = Table(
 )
 
 
-Status = RunStatus
-"""The status in which a run ended."""
-
-
 @dataclass(frozen=True, slots=True)
 class RunRow:
     """The outcome of one run; a value is None if the run did not reach the step that sets it."""
 
     run_id: str
     dataset: str
-    status: Status
+    status: RunStatus
     verdict: Verdict | None
     mode: str
     since_ms: int
@@ -99,7 +95,7 @@ class RunRow:
 
 def run_row(
     plan: Plan,
-    status: Status,
+    status: RunStatus,
     span_ms: tuple[int, int],
     verdict: Verdict | None = None,
     rows: int | None = None,
@@ -131,7 +127,7 @@ def record_run(home: Home, row: RunRow) -> bool:
     """Append the outcome of a run; return False if it is recorded already. A run may fail repeatedly."""
     from backstream.lake import ledger_tables
 
-    key = () if row.status is Status.FAILED else ("run_id", "status")
+    key = () if row.status is RunStatus.FAILED else ("run_id", "status")
     return ledger_tables.append_rows(home, RUNS, RUNS_TABLE, key, [_to_stored(row)])
 
 
@@ -199,7 +195,7 @@ def _from_stored(stored: Mapping[str, Any]) -> RunRow:
     content = {name: value for name, value in stored.items() if name in _FIELDS}
     content |= {f"{name}_ms": stored[name] for name in _INSTANT_COLUMNS}
     content["finished_by_version"] = content["finished_by_version"] or ""  # older versions did not record it
-    content["status"] = Status(content["status"])
+    content["status"] = RunStatus(content["status"])
     content["verdict"] = Verdict(content["verdict"]) if content["verdict"] else None
     return RunRow(**content)
 

@@ -36,7 +36,7 @@ from backstream.runs.home import Home, list_drafts
 from backstream.runs.manifest import Manifest
 from backstream.runs.table_schemas import RESTATEMENTS, TABLES
 
-LEAST_GRACE_MS = HOUR_MS
+MIN_GRACE_MS = HOUR_MS
 """The minimum for an object store: any running publication has copied some of its files within this time."""
 
 
@@ -226,9 +226,9 @@ def _require_grace(folders: Mapping[str, Sequence[Folder]], grace_ms: int) -> No
         SpecError: if the grace period is too short for that.
     """
     for name, table_folders in folders.items():
-        if grace_ms < LEAST_GRACE_MS and any(isinstance(folder, StoreFolder) for folder in table_folders):
+        if grace_ms < MIN_GRACE_MS and any(isinstance(folder, StoreFolder) for folder in table_folders):
             msg = (
-                f"the grace period must be at least {duration_text(LEAST_GRACE_MS)} in an object store, got"
+                f"the grace period must be at least {duration_text(MIN_GRACE_MS)} in an object store, got"
                 f" {duration_text(grace_ms)} (table `{name}`)\n\n"
                 "hint: with --dry-run it may be shorter"
             )

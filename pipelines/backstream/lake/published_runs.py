@@ -17,16 +17,16 @@ from backstream.lake import snapshots
 from backstream.lake.catalog import load_table
 from backstream.lake.catalog_address import namespace
 from backstream.lake.diff import Replacement
-from backstream.lake.ledger import RunRow, Status, list_runs
+from backstream.lake.ledger import RunRow, list_runs
 from backstream.lake.snapshots import list_tagged_snapshots
 from backstream.lake.tables import RESERVED
 from backstream.runs.home import Home
 from backstream.runs.plan import Plan
 from backstream.runs.results import Publication, rollback_id
+from backstream.runs.status import RunStatus
 from backstream.runs.table_schemas import RESTATEMENTS, TABLES
 
 _SIDE_TABLE_SUFFIXES = tuple(f"__{suffix}" for suffix in (*TABLES, RESTATEMENTS) if suffix)
-_PUBLISHED = (Status.PUBLISHED, Status.ALREADY_PUBLISHED)
 
 
 def load_publication(plan: Plan, home: Home) -> Publication | None:
@@ -53,7 +53,7 @@ def load_publication(plan: Plan, home: Home) -> Publication | None:
 
 def find_published_row(home: Home, dataset: str | None, run_id: str) -> RunRow | None:
     """Return the row of the ledger in which a run is published; None if there is none."""
-    rows = (row for row in list_runs(home, dataset) if row.run_id == run_id and row.status in _PUBLISHED)
+    rows = (row for row in list_runs(home, dataset) if row.run_id == run_id and row.status is RunStatus.PUBLISHED)
     return next(rows, None)
 
 
@@ -75,7 +75,7 @@ def list_published_run_ids(home: Home, table: Table) -> set[str]:
     run_ids = {run_id for run_id in of_snapshots if run_id} | set(list_tagged_snapshots(table))
     if snapshots.is_history_expired(table):
         dataset = table.name()[-1]
-        run_ids |= {row.run_id for row in list_runs(home, dataset) if row.status in _PUBLISHED}
+        run_ids |= {row.run_id for row in list_runs(home, dataset) if row.status is RunStatus.PUBLISHED}
     return run_ids
 
 

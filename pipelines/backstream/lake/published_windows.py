@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 from backstream.eventtime.instants import DAY_MS
 from backstream.eventtime.intervals import Interval
-from backstream.lake.ledger import Status, list_runs
+from backstream.lake.ledger import list_runs
 from backstream.lake.metadata_pointers import find_metadata_location
 from backstream.runs.file_summaries import load_summary
 from backstream.runs.home import Home
 from backstream.runs.results import undone_run_id
+from backstream.runs.status import RunStatus
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,7 +89,7 @@ class PublishedWindows:
             return
         yield from self.publications
         for run in list_runs(self.home, self.dataset):
-            if run.status in (Status.PUBLISHED, Status.ALREADY_PUBLISHED):
+            if run.status is RunStatus.PUBLISHED:
                 yield Interval(run.since_ms, run.until_ms), run.run_id
 
 

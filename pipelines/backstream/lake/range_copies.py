@@ -25,7 +25,7 @@ from backstream.lake.commit import commit_snapshot, with_retries
 from backstream.lake.conflicts import require_unchanged
 from backstream.lake.partitioned_files import write_partitioned_files
 from backstream.lake.published_runs import PublishedRun
-from backstream.lake.scans import MOST_ROWS, in_interval, scan_files, scan_rows_by_day
+from backstream.lake.scans import MAX_ROWS, in_interval, scan_files, scan_rows_by_day
 from backstream.lake.tables import iceberg_type
 from backstream.lake.target_table import TargetTable
 from backstream.runs.plan import Plan, definition_id
@@ -171,7 +171,7 @@ def _new_rows(windows: Table, table: Table, copy: RangeCopy) -> Iterator[pa.Tabl
     pending: list[pa.Table] = []
     snapshot = windows.current_snapshot()
     for rows in scan_rows_by_day(windows, copy.interval, snapshot.snapshot_id) if snapshot else ():
-        if pending and _count(pending) + rows.num_rows > MOST_ROWS:
+        if pending and _count(pending) + rows.num_rows > MAX_ROWS:
             yield pa.concat_tables(pending)
             pending = []
         pending.append(copy.target.convert(rows, table.schema()))

@@ -35,7 +35,7 @@ from backstream.runs.home import Home
 
 DAY_COLUMN = "window_start"
 _US_PER_MS = 1_000
-MOST_ROWS = 500_000
+MAX_ROWS = 500_000
 """The maximum number of rows that are compared at once; a single day may have more."""
 _UNKNOWN_DAY = -(2**31)
 
@@ -152,7 +152,7 @@ def pair_files_by_day(
 ) -> Iterator[tuple[Sequence[DataFile], Sequence[DataFile]]]:
     """Yield the old and the new files of the same whole days, in the order of days.
 
-    Days are combined up to `MOST_ROWS` rows, because each scan costs milliseconds even for a few rows.
+    Days are combined up to `MAX_ROWS` rows, because each scan costs milliseconds even for a few rows.
     """
     old_by_day, new_by_day = group_files_by_day(old), group_files_by_day(new)
     old_files: list[DataFile] = []
@@ -161,7 +161,7 @@ def pair_files_by_day(
     for day in sorted({*old_by_day, *new_by_day}):
         old_of_day, new_of_day = old_by_day.get(day, ()), new_by_day.get(day, ())
         rows = sum(file.record_count for file in (*old_of_day, *new_of_day))
-        if pending_rows and pending_rows + rows > MOST_ROWS:
+        if pending_rows and pending_rows + rows > MAX_ROWS:
             yield old_files, new_files
             old_files, new_files, pending_rows = [], [], 0
         old_files += old_of_day

@@ -16,9 +16,9 @@ from backstream.runs.plan import Chunk, InputFile
 
 TASK_ROWS = 8_000_000
 """The maximum number of records of a task, if files are sorted by time."""
-MOST_READ = 2.0
+MAX_READ_RATIO = 2.0
 """The maximum number of reads per record, since each task reads all files that overlap its interval."""
-FEW_ROWS = 250_000
+MIN_TASK_ROWS = 250_000
 """The number of records up to which windows are not cut."""
 SMALL_DAY_ROWS = 100_000
 """The number of records per day below which a task has several days."""
@@ -123,18 +123,18 @@ def cut_time(span: Interval, files: Sequence[InputFile], slots: int) -> list[Int
 
 def count_key_shares(rows: int, slots: int) -> int:
     """Return the number of shares of the keys, each for one task, for a number of records."""
-    return max(min(slots, math.ceil(rows / FEW_ROWS)), math.ceil(rows / TASK_ROWS), 1)
+    return max(min(slots, math.ceil(rows / MIN_TASK_ROWS)), math.ceil(rows / TASK_ROWS), 1)
 
 
 def _cut_numbers(span: Interval, low: int, high: int, files: Sequence[InputFile], slots: int) -> list[int]:
     """Return the window numbers at which the tasks end."""
     overlapping = [file for file in files if file.may_hold(span)]
     rows = sum(file.rows for file in overlapping)
-    min_tasks = min(slots, math.ceil(rows / FEW_ROWS), high - low)
+    min_tasks = min(slots, math.ceil(rows / MIN_TASK_ROWS), high - low)
     max_tasks = min(max(min_tasks, slots * math.ceil(rows / (TASK_ROWS * slots))), high - low)
     tasks = (
         max_tasks
-        if max_tasks > min_tasks and _count_read_rows(span, overlapping, max_tasks) <= rows * MOST_READ
+        if max_tasks > min_tasks and _count_read_rows(span, overlapping, max_tasks) <= rows * MAX_READ_RATIO
         else max(min_tasks, 1)
     )
     return [low + (high - low) * task // tasks for task in range(1, tasks + 1)]

@@ -14,7 +14,7 @@ from backstream.definition.model import Definition
 from backstream.eventtime.instants import duration_text, instant_text
 from backstream.eventtime.watermark_generators import StrategyKind
 from backstream.orchestration.params import AS_DEFINED
-from backstream.runs.chunk_groups import MOST_BATCHES
+from backstream.runs.chunk_groups import MAX_BATCHES
 from backstream.runs.plan import Mode
 
 _DURATION = r"^(\d+(ms|s|m|h|d))+$"
@@ -137,9 +137,9 @@ def _execution_params(definition: Definition) -> dict[str, Param]:
         None,
         type=["null", "integer"],
         minimum=1,
-        maximum=MOST_BATCHES,
+        maximum=MAX_BATCHES,
         title="Spark jobs",
-        description_md=f"Maximum number of Spark jobs, up to {MOST_BATCHES}. Default: small chunks share a job.",
+        description_md=f"Maximum number of Spark jobs, up to {MAX_BATCHES}. Default: small chunks share a job.",
         section="Execution",
     )
     return form

@@ -169,7 +169,7 @@ def sum_day_totals(figures: Sequence[DayTotals]) -> DayTotals | None:
 
 def is_published_run(run: RunRow) -> bool:
     """Return whether a run published its rows."""
-    return run.status.is_published
+    return run.status is RunStatus.PUBLISHED
 
 
 def find_definition_entry(name: str) -> DefinitionEntry | None:

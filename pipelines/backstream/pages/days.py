@@ -13,12 +13,11 @@ from markupsafe import Markup, escape
 
 from backstream.eventtime.instants import DAY_MS, utc_datetime
 from backstream.eventtime.intervals import Interval
-from backstream.lake.ledger import RunRow, Status
+from backstream.lake.ledger import RunRow
 from backstream.report.formatting import count_of, share_text
 from backstream.runs.dataset_state import DatasetState, DayIssue, DayTotals
 from backstream.runs.results import Verdict, undone_run_id
-
-_PUBLISHED = (Status.PUBLISHED, Status.ALREADY_PUBLISHED)
+from backstream.runs.status import RunStatus
 
 FiguresOf = Callable[[str], Mapping[int, DayTotals]]
 """Function from a run id to the totals of the run by day."""
@@ -154,7 +153,7 @@ def _split_by_day(runs: Sequence[RunRow]) -> tuple[dict[int, RunRow], dict[int, 
         if undone_run_id(row.run_id) or row.run_id in undone:
             continue
         for day_ms in _days(Interval(row.since_ms, row.until_ms)):
-            if row.status in _PUBLISHED:
+            if row.status is RunStatus.PUBLISHED:
                 published[day_ms] = row
                 failures.pop(day_ms, None)
             else:

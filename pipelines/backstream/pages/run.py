@@ -59,7 +59,7 @@ def final_report(run: ShownRun) -> Path | None:
     A run that waited for approval has a report from before its publication, so Airflow must have ended the run.
     """
     is_over = run.dag_run is None or run.dag_run.has_ended
-    has_result = run.state is not None and (run.state.state.is_published or run.state.state is RunStatus.REFUSED)
+    has_result = run.state is not None and run.state.state in (RunStatus.PUBLISHED, RunStatus.REFUSED)
     return run.report if is_over and has_result else None
 
 

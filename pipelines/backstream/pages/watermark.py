@@ -37,7 +37,7 @@ class DelayLoss:
 
 @dataclass(frozen=True, slots=True)
 class LossCurve:
-    """Newest delay analysis of a dataset; `losses_and_waits` has the delays of its table and their median waits in ms."""
+    """Newest delay analysis of a dataset; `losses_and_waits` fills its table, with median waits in ms."""
 
     since_ms: int
     until_ms: int

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-MOST_EXAMPLES = 10
+MAX_EXAMPLES = 10
 """The maximum number of records that are named."""
 _MAX_IN_SENTENCE = 3
 _MAX_LENGTH = 60
@@ -110,12 +110,12 @@ def count_unreadable(quarantine: Iterable[pa.Table]) -> UnreadableRecords:
             counts[entry["values"]] += entry["counts"]
         for reason in counts:
             named = examples.setdefault(reason, [])
-            if len(named) < MOST_EXAMPLES:
-                of_reason = rows.filter(pc.equal(rows["reason"], reason)).slice(0, MOST_EXAMPLES - len(named))
+            if len(named) < MAX_EXAMPLES:
+                of_reason = rows.filter(pc.equal(rows["reason"], reason)).slice(0, MAX_EXAMPLES - len(named))
                 named += [_example(reason, row) for row in of_reason.to_pylist()]
     by_reason = [examples[reason] for reason, _ in counts.most_common()]
     ordered = [named[:1] for named in by_reason] + [named[1:] for named in by_reason]
-    return UnreadableRecords(dict(counts.most_common()), list(chain.from_iterable(ordered))[:MOST_EXAMPLES])
+    return UnreadableRecords(dict(counts.most_common()), list(chain.from_iterable(ordered))[:MAX_EXAMPLES])
 
 
 def _example(reason: str, row: Mapping[str, Any]) -> UnreadableRecord:

@@ -84,7 +84,7 @@ def _may_have_copies(case: UnexplainedWindows) -> Mask:
 
 _BOUNDS = [START, END]
 _MIN_WINDOWS_OF_KEY = 2
-LEAST_RECORDS = 5
+MIN_RECORDS = 5
 _MIN_MULTIPLE = 2
 
 
@@ -125,7 +125,7 @@ def _multiples(case: UnexplainedWindows) -> Evidence:
     fits = both & (multiple >= _MIN_MULTIPLE) & np.isfinite(multiple)
     for name in pairs.shape.aggregates:
         fits &= _is_multiple(case, name, multiple) if name in pairs.adding else pairs.equal(name)
-    strong = fits & (_record_counts(case) >= LEAST_RECORDS)
+    strong = fits & (_record_counts(case) >= MIN_RECORDS)
     whole = _whole_windows(case, fits, multiple)
 
     def text(number: int) -> str:
@@ -153,7 +153,7 @@ def _whole_windows(case: UnexplainedWindows, fits: Mask, multiple: np.ndarray) -
     rows = case.rows[_BOUNDS].assign(fits=fits, multiple=np.where(fits, multiple, np.nan))
     by_window = rows.groupby(_BOUNDS)
     is_one = by_window["fits"].transform("all") & (by_window["multiple"].transform("nunique") == 1)
-    return np.asarray(is_one.to_numpy() & (_window_totals(case) >= LEAST_RECORDS))
+    return np.asarray(is_one.to_numpy() & (_window_totals(case) >= MIN_RECORDS))
 
 
 def _window_totals(case: UnexplainedWindows) -> np.ndarray:

@@ -17,7 +17,7 @@ from backstream.reconcile.pairs import Mask, Pairs, equal_mask
 
 QUARTER_MS = 15 * MINUTE_MS
 REACH_MS = 14 * HOUR_MS
-LEAST_WINDOWS, LEAST_SHARE, RIVAL_SHARE = 10, 0.8, 0.5
+MIN_WINDOWS, MIN_SHARE, MAX_RIVAL_SHARE = 10, 0.8, 0.5
 _SAMPLE = 5_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 OFFSETS_MS = tuple(range(-REACH_MS, REACH_MS + 1, QUARTER_MS))
@@ -74,7 +74,7 @@ def find_shift(ours: pd.DataFrame, theirs: pd.DataFrame, shape: TableShape) -> S
     The decision is based on an even sample of about 5,000 windows.
     """
     sample = ours.sort_values(START, kind="stable").iloc[:: max(1, len(ours) // _SAMPLE)]
-    if len(sample) < LEAST_WINDOWS or theirs.empty:
+    if len(sample) < MIN_WINDOWS or theirs.empty:
         return None
     matches = _OffsetMatches.from_sample(sample, theirs, shape)
     best = max(matches.candidates(), key=matches.score, default=None)
@@ -82,10 +82,10 @@ def find_shift(ours: pd.DataFrame, theirs: pd.DataFrame, shape: TableShape) -> S
         return None
     found, possible = matches.score(best)[0], matches.possible(best)
     unshifted = int(matches.equal[OFFSETS_MS.index(0)].sum())
-    is_enough = found >= LEAST_WINDOWS and found >= LEAST_SHARE * possible and found > unshifted
+    is_enough = found >= MIN_WINDOWS and found >= MIN_SHARE * possible and found > unshifted
     used = set(best.at_ms(matches.starts_ms).tolist())
     rivals = [int(matches.equal[number].sum()) for number, ms in enumerate(OFFSETS_MS) if ms and ms not in used]
-    if not is_enough or max(rivals, default=0) >= RIVAL_SHARE * found:
+    if not is_enough or max(rivals, default=0) >= MAX_RIVAL_SHARE * found:
         return None
     return ShiftMatch(best, best.text(matches.starts_ms), found, possible, unshifted)
 

@@ -22,7 +22,7 @@ from backstream.source.reader import READERS, scan_row_groups
 from backstream.source.time_columns import Longs, TimeColumn
 from backstream.text import share_text
 
-MOST_RECORDS = 20_000_000
+MAX_RECORDS = 20_000_000
 """Limit for a report: two columns of so many records need 320 MB and some seconds."""
 
 
@@ -33,8 +33,8 @@ def count_delays(plan: Plan, definition: Definition) -> tuple[DelayCounts | None
         return None, "the source has no arrival time"
     files = sorted({plan.inputs[index].path for chunk in plan.chunks for index in chunk.files})
     rows = sum(file.rows for file in plan.inputs if file.path in files)
-    if rows > MOST_RECORDS:
-        return None, f"the input files have {rows:,} rows, a report counts at most {MOST_RECORDS:,}"
+    if rows > MAX_RECORDS:
+        return None, f"the input files have {rows:,} rows, a report counts at most {MAX_RECORDS:,}"
     try:
         times = [_column(expression, plan) for expression in (source.event_time, source.arrival_time)]
         with ThreadPoolExecutor(READERS) as pool:

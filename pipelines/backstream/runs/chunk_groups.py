@@ -8,9 +8,9 @@ from itertools import pairwise
 from backstream.eventtime.intervals import Interval
 from backstream.runs.plan import Chunk
 
-MOST_TOGETHER = 64
+MAX_CHUNKS_PER_JOB = 64
 """Limit of chunks in one group: each is a column when records are counted."""
-MOST_BATCHES = 100
+MAX_BATCHES = 100
 """Limit of Spark jobs per run; a run with more chunks has several chunks per job."""
 
 
@@ -34,7 +34,7 @@ def group_chunks(chunks: Sequence[Chunk], max_events: int) -> Iterator[Sequence[
 def _fits(chunk: Chunk, group: Sequence[Chunk]) -> bool:
     last, length_ms = group[-1], group[0].end_ms - group[0].start_ms
     is_next = chunk.start_ms == last.end_ms and last.end_ms - last.start_ms == length_ms
-    return is_next and chunk.end_ms - chunk.start_ms <= length_ms and len(group) < MOST_TOGETHER
+    return is_next and chunk.end_ms - chunk.start_ms <= length_ms and len(group) < MAX_CHUNKS_PER_JOB
 
 
 def _count_events(chunks: Sequence[Chunk]) -> int:
@@ -50,11 +50,11 @@ def batch_groups(
     Args:
         chunks: of one plan.
         max_events: limit of expected events in a group; see `group_chunks`.
-        parallelism: number of batches; by default the number of groups, up to `MOST_BATCHES`, which Airflow
+        parallelism: number of batches; by default the number of groups, up to `MAX_BATCHES`, which Airflow
             still shows well.
     """
     groups = sum(1 for _ in group_chunks(chunks, max_events))
-    count = min(len(chunks), parallelism or min(groups, MOST_BATCHES))
+    count = min(len(chunks), parallelism or min(groups, MAX_BATCHES))
     bounds = [len(chunks) * number // count for number in range(count + 1)] if count else [0]
     return [tuple(chunks[start:end]) for start, end in pairwise(bounds)]
 

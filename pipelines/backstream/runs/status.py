@@ -34,8 +34,6 @@ class RunStatus(StrEnum):
     AWAITING_APPROVAL = "awaiting_approval"
     """The approver has not answered the approval request yet."""
     PUBLISHED = "published"
-    ALREADY_PUBLISHED = "already_published"
-    """A second publication without changes; only older versions recorded it."""
     REFUSED = "refused"
     """The quality gate or an approver rejected the result, or another run published into the range first."""
     FAILED = "failed"
@@ -45,11 +43,6 @@ class RunStatus(StrEnum):
     def is_active(self) -> bool:
         """Return whether a program is working on the run."""
         return self in (RunStatus.RUNNING, RunStatus.AUDITED)
-
-    @property
-    def is_published(self) -> bool:
-        """Return whether the result of the run was published."""
-        return self in (RunStatus.PUBLISHED, RunStatus.ALREADY_PUBLISHED)
 
 
 _RESUMED = {RunStatus.RUNNING, RunStatus.AUDITED, RunStatus.AWAITING_APPROVAL, RunStatus.PUBLISHED}
@@ -66,7 +59,6 @@ TRANSITIONS: Mapping[RunStatus, frozenset[RunStatus]] = {
     RunStatus.FAILED: frozenset({RunStatus.REQUESTED, *_RESUMED}),
     RunStatus.REFUSED: frozenset({RunStatus.AWAITING_APPROVAL, RunStatus.PUBLISHED}),
     RunStatus.PUBLISHED: frozenset(),
-    RunStatus.ALREADY_PUBLISHED: frozenset(),
 }
 """The next statuses of each status.
 
@@ -127,7 +119,7 @@ def _outcome(facts: RunFacts) -> RunStatus | None:
 
     A rejected run whose approver was asked again has not ended.
     """
-    if facts.is_published or (facts.recorded and facts.recorded.is_published):
+    if facts.is_published or facts.recorded is RunStatus.PUBLISHED:
         return RunStatus.PUBLISHED
     is_asked_again = facts.recorded is RunStatus.REFUSED and facts.is_approval_pending and facts.may_publish
     if facts.has_continued or is_asked_again:

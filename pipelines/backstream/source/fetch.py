@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from backstream.source.table_files import TableFile
 
 _BLOCK_BYTES = 8 * 2**20
-_MOST_OF_A_FILE = 0.7
+_WHOLE_FILE_SHARE = 0.7
 """Share of the bytes of a Parquet file from which on copying it is faster than selecting its columns."""
 
 
@@ -96,7 +96,7 @@ def copy_columns(stream: Any, columns: Sequence[str], draft: Path) -> bool:
     except pa.ArrowException:
         return False
     wanted = [name for name in file.schema_arrow.names if name in set(columns)]
-    if not wanted or _share_of_bytes(file.metadata, wanted) >= _MOST_OF_A_FILE:
+    if not wanted or _share_of_bytes(file.metadata, wanted) >= _WHOLE_FILE_SHARE:
         return False
     groups = (file.read_row_group(number, columns=wanted) for number in range(file.num_row_groups))
     write_groups(draft, pa.schema([file.schema_arrow.field(name) for name in wanted]), groups)

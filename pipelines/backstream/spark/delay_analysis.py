@@ -35,7 +35,7 @@ from backstream.spark.windows.assignment import (
     window_start_column,
 )
 
-MOST_ROWS = 1_000_000
+MAX_ROWS = 1_000_000
 """The largest number of rows of a histogram on the driver.
 
 If the critical delays of a range span up to a quarter of an hour, the histogram is exact at 1 ms. Otherwise delays
@@ -80,7 +80,7 @@ def measure_delays(
     spark: SparkSession,
     recorded: AnalysisRange,
     tell: Callable[[str], None] = lambda _: None,
-    most: int = MOST_ROWS,
+    most: int = MAX_ROWS,
 ) -> DelayHistograms:
     """Return the effect of every delay on the records of a range.
 

@@ -157,7 +157,7 @@ HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 ASKED_FOR = "madvise"
 ASK_FOR_HUGE_PAGES = "-XX:+UseTransparentHugePages"
 PARALLEL_COLLECTOR = "-XX:+UseParallelGC"
-LEAST_PARALLEL_MB = 3_000
+MIN_PARALLEL_MB = 3_000
 FIRST_COMPILER = "-XX:TieredStopAtLevel=1"
 SMALL_INPUT_BYTES = 16 * 2**20
 """The largest size of Parquet input that counts as small: about a million events. It is chosen, not measured.
@@ -252,11 +252,7 @@ def _collector_options(heap: str | None) -> list[str]:
     Java's default collector runs beside the program and keeps pauses short, as a server needs. A batch job needs a
     short total time. In a small heap, the default collector needs less memory.
     """
-    if (
-        heap is None
-        or heap_mb(heap) < LEAST_PARALLEL_MB
-        or _COLLECTOR.search(_user_options() + _session_options())
-    ):
+    if heap is None or heap_mb(heap) < MIN_PARALLEL_MB or _COLLECTOR.search(_user_options() + _session_options()):
         return []
     return [PARALLEL_COLLECTOR, f"-Xms{heap}"]
 

@@ -26,7 +26,7 @@ from backstream.spark.watermarks.compress import ClockColumns, compress_events
 from backstream.spark.watermarks.firing_times import GridColumns, WindowGrid
 from backstream.spark.windows.assignment import FixedWindow
 
-MOST = 64
+MAX_PARTS = 64
 """The largest number of frames: with more, Spark's planning takes longer than the shuffle."""
 LARGEST = 15_000_000
 """The largest number of events per task; with more, it would spill groups to disk."""
@@ -37,7 +37,7 @@ _Part = TypeVar("_Part")
 def count_parts(rows: int, tasks: int) -> int:
     """Return the number of parts for these rows and parallel tasks; 0 if a shuffle is faster."""
     count = tasks * math.ceil(rows / (tasks * LARGEST))
-    return count if count <= MOST else 0
+    return count if count <= MAX_PARTS else 0
 
 
 def union_parts(parts: Sequence[_Part], frame: Callable[[_Part], DataFrame]) -> DataFrame:
@@ -54,7 +54,7 @@ def union_parts(parts: Sequence[_Part], frame: Callable[[_Part], DataFrame]) -> 
     return reduce(DataFrame.unionAll, others, first.coalesce(2))
 
 
-MOST_READ = 1.5
+MAX_READ_RATIO = 1.5
 """The largest number of events that a task may read, relative to its part of all events. Reading is a fifth of the
 work, and the shuffle half of it."""
 
@@ -82,7 +82,7 @@ def cut_time_ranges(files: Sequence[InputFile], grid: WindowGrid, tasks: int) ->
     ranges = [range(first, end) for first, end in pairwise([0, *inside, grid.count])]
     intervals = [grid.stretch(numbers) for numbers in ranges]
     max_rows = max(sum(file.rows for file in files if file.may_hold(interval)) for interval in intervals)
-    return ranges if len(ranges) == count and max_rows * count <= rows * MOST_READ else []
+    return ranges if len(ranges) == count and max_rows * count <= rows * MAX_READ_RATIO else []
 
 
 def _find_cuts_ms(ends: Sequence[tuple[int, int]], count: int) -> Iterator[int]:
@@ -131,9 +131,9 @@ def aggregate_by_time_range(
 
 MANY_EVENTS = 1_000_000
 """The number of events from which file groups can be faster than a shuffle."""
-MOST_UNEVEN = 1.5
+MAX_SKEW = 1.5
 """The largest number of events of a file group, relative to the mean."""
-MOST_SHARED = 0.5
+MAX_SHARED_TIME = 0.5
 """The largest part of its arrival time that a file group may share with earlier groups."""
 
 
@@ -183,7 +183,7 @@ def share_files(files: Sequence[InputFile], tasks: int) -> list[list[InputFile]]
     groups: list[list[InputFile]] = [[] for _ in range(count)]
     for file, end in zip(files, accumulate(file.rows for file in files), strict=True):
         groups[(2 * end - file.rows) * count // (2 * rows)].append(file)  # by the middle of the file's rows
-    is_even = max(sum(file.rows for file in group) for group in groups) * count <= rows * MOST_UNEVEN
+    is_even = max(sum(file.rows for file in group) for group in groups) * count <= rows * MAX_SKEW
     if not all(groups) or not is_even:
         return []
     return groups if _have_little_overlap([[arrivals[file.path] for file in group] for group in groups]) else []
@@ -194,6 +194,6 @@ def _have_little_overlap(groups: Sequence[Sequence[Interval]]) -> bool:
     spans = [Interval(group[0].start_ms, max(file.end_ms for file in group)) for group in groups]
     max_end_ms = accumulate((span.end_ms for span in spans), max)
     return all(
-        min(earlier_end_ms, span.end_ms) - span.start_ms <= (span.end_ms - span.start_ms) * MOST_SHARED
+        min(earlier_end_ms, span.end_ms) - span.start_ms <= (span.end_ms - span.start_ms) * MAX_SHARED_TIME
         for earlier_end_ms, span in zip(max_end_ms, spans[1:], strict=False)
     )

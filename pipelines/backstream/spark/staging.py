@@ -63,11 +63,11 @@ _COUNTED = {
 """The column of a table with the number of records of a row."""
 _GROUPED = (WINDOWS, METRICS, PANES, WITHHELD)
 """The tables with aggregated rows; the other tables have a few rows of input files."""
-_FEW_EVENTS = 100_000
+_MAX_EVENTS_OF_ONE_TASK = 100_000
 """Up to this number of events, one task groups them, since Spark coalesces small tasks."""
 _MANY_EVENTS = 500_000
 """From this number of events per core, files have some megabytes."""
-FEW_EVENTS = 10_000
+MAX_EVENTS_OF_SMALL_DAY = 10_000
 """The largest number of events of a day whose file the driver splits off; this is faster than a Spark write."""
 
 
@@ -117,7 +117,7 @@ class Attempt:
     def has_small_files(self) -> bool:
         """True if the chunks span several days with few events each."""
         days = (self.chunks[-1].end_ms - self.chunks[0].start_ms) / DAY_MS
-        return days > 1 and sum(chunk.expected_events for chunk in self.chunks) <= days * FEW_EVENTS
+        return days > 1 and sum(chunk.expected_events for chunk in self.chunks) <= days * MAX_EVENTS_OF_SMALL_DAY
 
     def __str__(self) -> str:
         ids = [chunk.chunk_id for chunk in self.chunks]
@@ -223,7 +223,7 @@ def _list_staged_files(suffix: str, attempt: Attempt, paths: Sequence[Path], wri
 def _has_good_file_size(spark: SparkSession, attempt: Attempt) -> bool:
     """Return whether the tasks that group events write files of a good size: one small file, or large ones."""
     events = sum(chunk.expected_events for chunk in attempt.chunks)
-    return events < _FEW_EVENTS or events >= _MANY_EVENTS * spark.sparkContext.defaultParallelism
+    return events < _MAX_EVENTS_OF_ONE_TASK or events >= _MANY_EVENTS * spark.sparkContext.defaultParallelism
 
 
 def load_staged_rows(spark: SparkSession, attempt: Attempt, suffix: str, files: Staged) -> DataFrame | None:

@@ -16,6 +16,7 @@ from backstream.lake.published_windows import load_published_windows
 from backstream.lake.scans import count_rows
 from backstream.runs.home import Home
 from backstream.runs.requests import load_requests
+from backstream.runs.status import RunStatus
 from backstream.source.files import list_source_files
 from backstream.source.footers import load_footers
 from backstream.workflow.planning import estimate_events
@@ -104,7 +105,7 @@ def _list_publishers(
 
 def _estimate_seconds(rows: Sequence[RunRow], events: int) -> tuple[float, float] | None:
     """Return the quartiles of seconds per event of published runs times the events, at least the shortest run."""
-    done = [row for row in rows if row.status.is_published and row.events_read]
+    done = [row for row in rows if row.status is RunStatus.PUBLISHED and row.events_read]
     if not done:
         return None
     rates = [row.seconds / row.events_read for row in done if row.events_read]

@@ -26,7 +26,7 @@ from backstream.definition.model import Definition
 from backstream.errors import PlanError
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import ONLY_PARTITION
-from backstream.quality.evidence import MOST_EXAMPLES, RepeatedPosition, RepeatedPositions
+from backstream.quality.evidence import MAX_EXAMPLES, RepeatedPosition, RepeatedPositions
 from backstream.runs.plan import InputFile, Plan
 from backstream.source.reader import READERS
 from backstream.source.time_columns import Longs, TimeColumn
@@ -206,9 +206,9 @@ def _compare_records(
         repeated = rows.filter(pc.greater(rows["count"], 1))
         count += repeated.num_rows
         by = [("partition", "ascending"), ("sequence", "ascending"), ("event_ms", "ascending")]
-        first = repeated.sort_by(by).slice(0, MOST_EXAMPLES).to_pylist()
+        first = repeated.sort_by(by).slice(0, MAX_EXAMPLES).to_pylist()
         examples += [(row["partition"], row["sequence"], row["count"]) for row in first]
-    shown = sorted(examples)[:MOST_EXAMPLES]
+    shown = sorted(examples)[:MAX_EXAMPLES]
     return RepeatedPositions(count, tuple(RepeatedPosition(*position) for position in shown))
 
 

@@ -152,7 +152,7 @@ def find_missing_days(definition_path: Path, home: Home, until_ms: int | None = 
     """
     definition = resolve_paths(load_definition(definition_path), home)
     rows = list_runs(home, definition.name)  # the newest first
-    published = [row for row in rows if row.status.is_published]
+    published = [row for row in rows if row.status is RunStatus.PUBLISHED]
     if not published:
         return MissingDays(())
     end_ms = max(row.until_ms for row in published) if until_ms is None else until_ms

@@ -110,7 +110,7 @@ def _has_ended(folder: RunFolder) -> bool:
     The ledger is not read: a failed run, and a run that an approver rejected, can be resumed.
     """
     status = derive_status(read_facts(folder))
-    return status is RunStatus.REFUSED or (status.is_published and _is_reported(folder))
+    return status is RunStatus.REFUSED or (status is RunStatus.PUBLISHED and _is_reported(folder))
 
 
 def _is_reported(folder: RunFolder) -> bool:

@@ -17,7 +17,7 @@ from backstream.eventtime.seals import DaySeal
 from backstream.lake.ledger import RunRow, list_runs
 from backstream.lake.published_windows import load_published_windows
 from backstream.runs.approval_request import ApprovalRequest
-from backstream.runs.chunk_groups import MOST_TOGETHER
+from backstream.runs.chunk_groups import MAX_CHUNKS_PER_JOB
 from backstream.runs.home import Home, RunFolder
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan_summary import PlanSummary
@@ -37,7 +37,7 @@ from backstream.source.footers import load_footers
 
 _MAX_UNENDED = 20
 """The unended runs of a dataset that are listed: the status of each requires a scan of its files."""
-_MAX_MANIFESTS = 2 * MOST_TOGETHER
+_MAX_MANIFESTS = 2 * MAX_CHUNKS_PER_JOB
 """The newest manifests that are read for an estimate: whole groups of chunks."""
 _ENDED = "Airflow ended the run before it had a result; the log of its tasks has the reason"
 _REPORT_MS = 10 * SECOND_MS

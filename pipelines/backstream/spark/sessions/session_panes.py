@@ -55,7 +55,7 @@ from backstream.spark.user_jobs import IN_FINAL
 from backstream.spark.windows.aggregation import WINDOW
 from backstream.spark.windows.partial_aggregates import PartialAggregates, split_aggregates
 
-FEW_BUCKETS = 500_000
+MAX_BROADCAST_BUCKETS = 500_000
 """The largest number of island buckets that Spark broadcasts to find the events of islands without a shuffle."""
 
 Keep = Callable[[DataFrame], DataFrame]
@@ -126,7 +126,7 @@ def persist_sessions(sessions: Sessions, keep: Keep) -> Sessions:
     persisted = replace(sessions, units=units, islands=islands)
     buckets = F.sum((island_end_ms() - F.col(START)) / F.col(GAP) + F.lit(1))
     ((count,),) = persisted.special.agg(F.coalesce(buckets, F.lit(0.0))).collect()
-    return replace(persisted, is_broadcast=count <= FEW_BUCKETS)
+    return replace(persisted, is_broadcast=count <= MAX_BROADCAST_BUCKETS)
 
 
 def owns_start(owned: IntervalColumns | None, start_ms: Column) -> Column:

@@ -21,7 +21,7 @@ from backstream.eventtime.instants import MAX_MS, MIN_MS, wrap_int64
 from backstream.eventtime.records import Record, SourceClock
 from backstream.eventtime.watermark_generators import StrategyKind
 from backstream.eventtime.watermark_sources import run_source
-from backstream.eventtime.watermarks import MOST_EVENTS, WatermarkEvent, Watermarks
+from backstream.eventtime.watermarks import MAX_WATERMARK_EVENTS, WatermarkEvent, Watermarks
 from backstream.spark.schemas import int64_literal, integer_quotient, partition_to_group_by, with_partition_as_text
 from backstream.spark.watermarks.tick_maxima import merge_maxima, merge_micro_batches, sorted_unique
 from backstream.spark.watermarks.timeline import Longs, WatermarkTimeline, to_int64
@@ -228,7 +228,7 @@ def to_timeline(
         steps=to_int64([rise.steps for rise in rises]) if climbs else None,
         step_ms=clock.interval_ms,
     )
-    return timeline.expand() if sum(rise.steps for rise in rises) <= MOST_EVENTS else timeline
+    return timeline.expand() if sum(rise.steps for rise in rises) <= MAX_WATERMARK_EVENTS else timeline
 
 
 class _Rise(NamedTuple):

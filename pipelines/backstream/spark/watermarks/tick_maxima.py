@@ -19,7 +19,7 @@ _TICKS_PER_BATCH = 32_768
 """The number of ticks merged at a time, small enough for the cache of the processor."""
 
 
-MOST_SPREAD = 2
+MAX_SPREAD = 2
 """The largest range of dense values as a multiple of their number; dense values are marked, not sorted."""
 
 
@@ -221,7 +221,7 @@ def sorted_unique(values: Longs) -> Longs:
 
 def _is_dense(values: Longs) -> bool:
     """Return whether the values are so dense that marking them is faster than sorting."""
-    return len(values) > 0 and int(values.max()) - int(values.min()) < len(values) * MOST_SPREAD
+    return len(values) > 0 and int(values.max()) - int(values.min()) < len(values) * MAX_SPREAD
 
 
 def merge_micro_batches(

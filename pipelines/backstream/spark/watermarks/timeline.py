@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from backstream.eventtime.instants import MAX_MS, MIN_MS
 from backstream.eventtime.records import SourceClock
-from backstream.eventtime.watermarks import MOST_EVENTS, too_many_watermarks_error
+from backstream.eventtime.watermarks import MAX_WATERMARK_EVENTS, too_many_watermarks_error
 
 Longs = npt.NDArray[np.int64]
 
@@ -153,7 +153,7 @@ class WatermarkTimeline:
 
     def _list_climb_rises_ms(self, steps: Longs) -> Longs:
         count = int(steps.sum())
-        if count > MOST_EVENTS:
+        if count > MAX_WATERMARK_EVENTS:
             raise too_many_watermarks_error(count)
         return np.repeat(self.watermark_ms, steps) + _step_numbers(steps) * self.step_ms
 
