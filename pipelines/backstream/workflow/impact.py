@@ -19,7 +19,7 @@ from backstream.runs.requests import load_requests
 from backstream.runs.status import RunStatus
 from backstream.source.files import list_source_files
 from backstream.source.footers import load_footers
-from backstream.workflow.planning import estimate_events
+from backstream.workflow.chunk_plan import estimate_events
 
 _MAX_PUBLISHERS = 5
 

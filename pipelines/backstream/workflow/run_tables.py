@@ -1,0 +1,77 @@
+"""Choose the tables that a run writes, and compare them with the lake. Nothing is created."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from backstream.definition.aggregates import key_columns, value_columns
+from backstream.definition.model import Definition
+from backstream.lake.catalog import open_catalog_for_reading
+from backstream.lake.ownership import TableOwner, list_former_tables, require_ownable
+from backstream.lake.planned_tables import plan_element_ids, plan_tables
+from backstream.lake.range_copies import plan_target
+from backstream.lake.target_table import TargetTable
+from backstream.runs.plan import Mode, PlannedTable, definition_id
+from backstream.runs.table_schemas import (
+    METRICS_TABLE,
+    QUARANTINE_TABLE,
+    WITHHELD_TABLE,
+    Table,
+    dropped_table,
+    firings_table,
+    panes_table,
+    process_rows_table,
+    side_outputs_table,
+    skipped_windows_table,
+    windows_table,
+)
+from backstream.workflow.run_scope import RunScope
+
+log = logging.getLogger(__name__)
+_RENAMED = (
+    "notice: %s now writes to the new table `%s`. Its previous table `%s` is kept and no longer updated\n"
+    "  `%s` starts empty: it contains only the days that are run from now on"
+)
+
+
+class RunTables(NamedTuple):
+    """The tables that a run writes, their current snapshots, and the field ids of list elements, by suffix."""
+
+    planned: dict[str, PlannedTable]
+    base_snapshots: dict[str, int | None]
+    element_ids: dict[str, dict[str, int]]
+
+
+def plan_run_tables(scope: RunScope, owner: TableOwner, types: Mapping[str, str]) -> RunTables:
+    """Return the tables that the run writes; nothing is created.
+
+    Raises:
+        PlanError: when a table does not fit or belongs to another definition.
+    """
+    name = scope.definition.name
+    with open_catalog_for_reading(scope.home) as catalog:
+        require_ownable(catalog, owner)
+        for former in list_former_tables(catalog, owner):
+            log.warning(_RENAMED, scope.place, name, former, name)
+        wanted = _list_tables(scope.definition, types, scope.mode)
+        planned, bases = plan_tables(catalog, name, wanted)
+        if section := scope.definition.publish:
+            target, writer = TargetTable(**section.model_dump()), definition_id(owner.definition)
+            bases |= plan_target(catalog, target, wanted[0].columns, writer)
+        return RunTables(planned, bases, plan_element_ids(catalog, name, wanted))
+
+
+def _list_tables(definition: Definition, types: Mapping[str, str], mode: Mode) -> list[Table]:
+    keys, values = key_columns(definition, types), value_columns(definition, types)
+    if definition.process:
+        rows = [process_rows_table(keys, values), side_outputs_table(keys), skipped_windows_table(keys)]
+        return [*rows, METRICS_TABLE, QUARANTINE_TABLE]
+    tables = [windows_table(keys, values), METRICS_TABLE, QUARANTINE_TABLE]
+    tables += [WITHHELD_TABLE] if definition.having else []
+    tables += [skipped_windows_table(keys)] if definition.job else []
+    if mode is Mode.REPLAY:
+        tables += [panes_table(keys, values), dropped_table(keys)]
+        tables += [firings_table(keys, values)] if definition.backfill.keep_firings else []
+    return tables
