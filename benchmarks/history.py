@@ -42,6 +42,7 @@ from backstream.runs.status import RunStatus
 from backstream.runs.table_schemas import METRICS, METRICS_TABLE, QUARANTINE_TABLE, WINDOWS, Column, windows_table
 from backstream.workflow import plan_run
 from backstream.workflow.dataset_state import refresh_dataset_state
+from backstream.workflow.plan_request import PlanRequest
 from backstream.workflow.removed_files import write_files_read
 
 NAME = "growth"
@@ -201,7 +202,7 @@ def _create_base_plan(place: Place) -> Plan:
         for table in (windows_table(_KEYS, _VALUES), METRICS_TABLE, QUARANTINE_TABLE):
             create_or_evolve_table(catalog, table.name(NAME), table)
     span_ms = (FIRST_DAY_MS, FIRST_DAY_MS + DAY_MS)
-    plan = plan_run(place.definition, *span_ms, trigger="base", home=place.home)
+    plan = plan_run(PlanRequest(place.definition, Interval(*span_ms), trigger="base", home=place.home))
     rmtree(plan.folder.path)
     return plan
 

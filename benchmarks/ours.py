@@ -39,6 +39,7 @@ from backstream.spark.windows.aggregation import AggregationRequest, profile_eve
 from backstream.spark.windows.assignment import FixedWindow
 from backstream.spark.windows.fates import slice_width_of
 from backstream.workflow import plan_run
+from backstream.workflow.plan_request import PlanRequest
 from benchmarks.data import FIRST_DAY_MS, PARTITIONS
 
 KEYS = ["key"]
@@ -175,7 +176,9 @@ def planned(parquet: Path, days: int, chunk_days: int, mode: Mode, home: Path) -
     definition = home / "benchmark.toml"
     definition.write_text(_DEFINITION.format(path=parquet, chunk_days=chunk_days))
     until_ms = FIRST_DAY_MS + days * DAY_MS
-    return plan_run(definition, FIRST_DAY_MS, until_ms, mode=mode, trigger="benchmark", home=Home(home))
+    return plan_run(
+        PlanRequest(definition, Interval(FIRST_DAY_MS, until_ms), mode=mode, trigger="benchmark", home=Home(home))
+    )
 
 
 def run_chunks(spark: SparkSession, plan: Plan) -> list[Manifest]:

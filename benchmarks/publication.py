@@ -24,6 +24,7 @@ from backstream.runs.results import Verdict
 from backstream.runs.status import RunStatus
 from backstream.runs.table_schemas import METRICS, WINDOWS
 from backstream.workflow import plan_run
+from backstream.workflow.plan_request import PlanRequest
 from benchmarks.results import Figure
 
 CHUNKS, FILES, RUNS = 3_000, 1_000, 500
@@ -138,7 +139,14 @@ def _plan(folder: Path, interval: Interval, reason: str) -> Plan:
     definition.write_text(_DEFINITION.format(path=folder / "data"))
     span_ms = (interval.start_ms, interval.end_ms)
     return plan_run(
-        definition, *span_ms, mode=Mode.RECOMPUTE, trigger="benchmark", reason=reason, home=Home(folder / "home")
+        PlanRequest(
+            definition,
+            Interval(*span_ms),
+            mode=Mode.RECOMPUTE,
+            trigger="benchmark",
+            reason=reason,
+            home=Home(folder / "home"),
+        )
     )
 
 

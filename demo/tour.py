@@ -20,10 +20,12 @@ from backstream.cli.engine import advise
 from backstream.cli.run import run_plan
 from backstream.definition.loader import load_definition
 from backstream.eventtime.instants import instant_ms
+from backstream.eventtime.intervals import Interval
 from backstream.runs.home import DEFINITIONS_VARIABLE, HOME_VARIABLE, Home
 from backstream.runs.plan import Mode, Plan
 from backstream.text import ReportFormat
 from backstream.workflow.execution import SparkStart
+from backstream.workflow.plan_request import PlanRequest
 from demo.browser import chromium
 from demo.flights import prepare
 from demo.pictures import pages, take
@@ -119,7 +121,9 @@ def _publish_revision(home: Home, publish: str, reason: str) -> Plan:
         return published
     span_ms = (instant_ms(SINCE, "since"), instant_ms(UNTIL, "until"))
     spark = SparkStart(definition)
-    plan = workflow.plan_run(definition, *span_ms, mode=Mode.REPLAY, trigger="cli", reason=reason, home=home)
+    plan = workflow.plan_run(
+        PlanRequest(definition, Interval(*span_ms), mode=Mode.REPLAY, trigger="cli", reason=reason, home=home)
+    )
     run_plan(plan, spark)
     return plan
 

@@ -9,7 +9,7 @@ import logging
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from backstream.definition.folder import find_definition
 from backstream.definition.loader import load_definition
@@ -20,8 +20,9 @@ from backstream.runs.plan import Mode, Plan
 from backstream.runs.results import Audit, Publication
 from backstream.runs.settings import provide_settings
 from backstream.text import ReportFormat
-from backstream.workflow.execution import RunObserver, SparkStart, execute_run, prepare_input
-from backstream.workflow.requested_range import RequestedRange, parse_open_range, parse_range
+from backstream.workflow.execution import RunObserver, SparkStart, execute_run, prepare_input, run_range
+from backstream.workflow.plan_request import PlanRequest
+from backstream.workflow.requested_range import parse_open_range, parse_range
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -109,11 +110,13 @@ def plan(  # noqa: PLR0913 - each is an option
         SpecError: when the definition, the range, or an option is wrong.
         PlanError: when the range cannot be planned, e.g., because a day is not sealed.
     """
-    path, requested = _find_definition(definition), _parse_ends(since, until, time_zone)
-    options = _Options(reason, allow_unsealed, gate_override)
-    require_range_of_days(requested.interval)
-    prepare_input(path, _home(home), log.info)
-    return _create_plan(path, requested, _mode(mode), options, _home(home))
+    from backstream import workflow
+
+    options = _Options(_mode(mode), reason, allow_unsealed, gate_override.strip())
+    request = options.request(definition, (since, until), time_zone, home)
+    require_range_of_days(request.interval)
+    prepare_input(request.definition, request.home, log.info)
+    return workflow.plan_run(request)
 
 
 def run(  # noqa: PLR0913 - each is an option
@@ -152,16 +155,9 @@ def run(  # noqa: PLR0913 - each is an option
         QualityError: when the quality gate fails; nothing is published.
         ConflictError: when another run published into the range since this one was planned.
     """
-    path, requested, place = _find_definition(definition), _parse_ends(since, until, time_zone), _home(home)
-    is_new = replan or bool(gate_override)
-    planned = None if is_new else _find_interrupted_plan(path, requested, _mode(mode), place)
-    spark = SparkStart(path)  # starts while the run is planned
-    options = _Options(reason, allow_unsealed, gate_override)
-    if planned is None:
-        require_range_of_days(requested.interval)
-        prepare_input(path, place, log.info, spark)
-        planned = _create_plan(path, requested, _mode(mode), options, place)
-    return _execute(planned, spark)
+    options = _Options(_mode(mode), reason, allow_unsealed, gate_override.strip())
+    request = options.request(definition, (since, until), time_zone, home)
+    return _load_result(run_range(request, _Log(), is_replan=replan))
 
 
 def execute(plan: Plan) -> RunResult:
@@ -178,7 +174,8 @@ def execute(plan: Plan) -> RunResult:
     from backstream import workflow
 
     workflow.require_resumable(plan, hint="create a new plan")
-    return _execute(plan, SparkStart(Path(plan.definition_path)))
+    execute_run(plan, SparkStart(Path(plan.definition_path)), _Log())
+    return _load_result(plan)
 
 
 def publish(run: str | Plan, *, home: str | Path | None = None) -> Publication:
@@ -292,42 +289,44 @@ def read(
     return load_rows(_home(home), dataset, interval, state.snapshot_id if state else None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Options:
-    """Options of a plan besides its range and mode."""
+class _Options(NamedTuple):
+    """Options of a plan besides its definition and range."""
 
+    mode: Mode | None
     reason: str
-    allow_unsealed: bool
+    is_unsealed_allowed: bool
     gate_override: str
 
-
-def _create_plan(path: Path, requested: RequestedRange, mode: Mode | None, options: _Options, home: Home) -> Plan:
-    from backstream import workflow
-
-    return workflow.plan_run(
-        path,
-        requested.interval.start_ms,
-        requested.interval.end_ms,
-        mode=mode,
-        trigger=_TRIGGER,
-        reason=options.reason,
-        is_unsealed_allowed=options.allow_unsealed,
-        gate_override=options.gate_override.strip(),
-        local_days=requested.local_days,
-        home=home,
-    )
-
-
-def _find_interrupted_plan(path: Path, requested: RequestedRange, mode: Mode | None, home: Home) -> Plan | None:
-    from backstream import workflow
-
-    interrupted = workflow.find_interrupted_run(path, requested.interval, mode, home)
-    return interrupted.plan if interrupted else None
+    def request(
+        self,
+        definition: str | Path,
+        ends: tuple[RangeEnd, RangeEnd],
+        time_zone: str | None,
+        home: str | Path | None,
+    ) -> PlanRequest:
+        """Return the request for a plan of a range with these options."""
+        path, (since, until) = _find_definition(definition), ends
+        requested = parse_range(_instant_text(since), _instant_text(until), time_zone)
+        return PlanRequest(
+            path,
+            requested.interval,
+            trigger=_TRIGGER,
+            home=_home(home),
+            local_days=requested.local_days,
+            **self._asdict(),
+        )
 
 
-def _execute(plan: Plan, spark: SparkStart) -> RunResult:
+class _Log(RunObserver):
+    """Receiver that logs the remarks of a run."""
+
+    def note(self, line: str) -> None:
+        """Log the remark."""
+        log.info("%s", line)
+
+
+def _load_result(plan: Plan) -> RunResult:
     folder = plan.folder
-    execute_run(plan, spark, RunObserver())
     return RunResult(plan, Audit.read(folder.audit_result), Publication.read(folder.publication), folder.report)
 
 
@@ -349,10 +348,6 @@ def _find_newest_plan(definition: str | Path, home: Home) -> Plan | None:
     except SpecError:
         return None
     return find_newest_run(home, load_definition(path).name)
-
-
-def _parse_ends(since: RangeEnd, until: RangeEnd, time_zone: str | None) -> RequestedRange:
-    return parse_range(_instant_text(since), _instant_text(until), time_zone)
 
 
 def _instant_text(end: RangeEnd) -> str:

@@ -14,6 +14,7 @@ from backstream.lake.catalog_address import table_identifier
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
 from backstream.workflow import audit_run, plan_run, publish_run
+from backstream.workflow.plan_request import PlanRequest
 
 KINDS: Mapping[str, Mapping[str, str]] = {
     "tumbling": {"kind": "tumbling", "size": "1h"},
@@ -38,9 +39,7 @@ def write_definition(folder: Path, kind: str, **sections: Mapping[str, Any]) -> 
 def plan_of(folder: Path, trigger: str, mode: Mode = Mode.REPLAY) -> Plan:
     """Plan both days of a history; each trigger is a run."""
     interval, home = days(0, 2), Home(folder / "home")
-    return plan_run(
-        folder / "events.toml", interval.start_ms, interval.end_ms, mode=mode, trigger=trigger, home=home
-    )
+    return plan_run(PlanRequest(folder / "events.toml", interval, mode=mode, trigger=trigger, home=home))
 
 
 def publish(plan: Plan) -> None:

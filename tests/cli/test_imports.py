@@ -14,11 +14,13 @@ from tests.workflow.history import CLICKS, write_clicks, write_definition
 from tests.workflow.publishing import publish_counts
 
 from backstream.eventtime.instants import DAY_MS, instant_ms
+from backstream.eventtime.intervals import Interval
 from backstream.lake.ledger import record_run, run_row
 from backstream.runs.home import Home
 from backstream.runs.status import RunStatus
 from backstream.workflow import plan_run
 from backstream.workflow.dataset_state import refresh_dataset_state
+from backstream.workflow.plan_request import PlanRequest
 
 CHILD = """
 import json, sys
@@ -71,7 +73,11 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_clicks(folder / "data/a.parquet", clicks)
     definition = write_definition(folder, CLICKS + '\n[backfill]\nmax_arrival_delay = "6h"\n')
     since_ms, home = instant_ms("2024-03-01", "since"), Home(folder / "home")
-    plan = plan_run(definition, since_ms, since_ms + DAY_MS, trigger="t", is_unsealed_allowed=True, home=home)
+    plan = plan_run(
+        PlanRequest(
+            definition, Interval(since_ms, since_ms + DAY_MS), trigger="t", is_unsealed_allowed=True, home=home
+        )
+    )
     publish_counts(plan, clicks)
     record_run(home, run_row(plan, RunStatus.PUBLISHED, (1, 2)))
     refresh_dataset_state(definition, home)

@@ -14,10 +14,12 @@ from typer.testing import CliRunner
 
 from backstream.cli import app
 from backstream.eventtime.instants import instant_ms
+from backstream.eventtime.intervals import Interval
 from backstream.runs.home import CATALOG_VARIABLE, HOME_VARIABLE, Home
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Plan
 from backstream.workflow import plan_run
+from backstream.workflow.plan_request import PlanRequest
 
 PAGE = Path(__file__).parents[2] / "docs" / "late-data.md"
 MARCH = [(at(f"{day} 05:00"), at(f"{day} 05:01"), "A", day, "home") for day in (1, 2, 3)]
@@ -54,7 +56,11 @@ def printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> object:
 
 def planned(folder: Path, since: str, until: str, reason: str = "") -> Plan:
     span_ms = (instant_ms(since, "since"), instant_ms(until, "until"))
-    return plan_run(folder / "clicks.toml", *span_ms, trigger="cli", reason=reason, home=Home(folder / "home"))
+    return plan_run(
+        PlanRequest(
+            folder / "clicks.toml", Interval(*span_ms), trigger="cli", reason=reason, home=Home(folder / "home")
+        )
+    )
 
 
 def written_ago(plan: Plan, begin_s: float, end_s: float) -> None:

@@ -14,10 +14,12 @@ from typer.testing import CliRunner
 
 from backstream.cli import app
 from backstream.eventtime.instants import DAY_MS, instant_ms
+from backstream.eventtime.intervals import Interval
 from backstream.runs.home import CATALOG_VARIABLE, HOME_VARIABLE, Home
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Plan
 from backstream.workflow import plan_run
+from backstream.workflow.plan_request import PlanRequest
 
 SINCE_MS = instant_ms("2024-03-01", "since")
 ROWS = [(at(f"{day} 05:00"), at(f"{day} 05:01"), "A", day, "home") for day in (1, 2, 3)]
@@ -46,7 +48,11 @@ def planned(folder: Path, reason: str = "") -> Plan:
         write_clicks(folder / f"data/{row[3]}.parquet", [row])
     definition = write_definition(folder)
     until_ms = SINCE_MS + 3 * DAY_MS
-    return plan_run(definition, SINCE_MS, until_ms, trigger="cli", reason=reason, home=Home(folder / "home"))
+    return plan_run(
+        PlanRequest(
+            definition, Interval(SINCE_MS, until_ms), trigger="cli", reason=reason, home=Home(folder / "home")
+        )
+    )
 
 
 def aged(plan: Plan, seconds: float) -> None:

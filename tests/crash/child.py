@@ -11,11 +11,13 @@ import pyarrow.parquet as pq
 
 from backstream.errors import BackstreamError
 from backstream.eventtime.instants import DAY_MS
+from backstream.eventtime.intervals import Interval
 from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest, StagedFile, load_finished_manifest
 from backstream.runs.plan import Chunk, Mode, Plan
 from backstream.runs.table_schemas import WINDOWS
 from backstream.workflow import audit_run, plan_run, publish_run, record_failure, report_run
+from backstream.workflow.plan_request import PlanRequest
 
 
 def run_job(job: dict[str, Any]) -> int:
@@ -46,12 +48,13 @@ def load_or_plan(job: dict[str, Any]) -> Plan:
     if paths := list((home.path / "runs").glob(f"*/{job['trigger']}.*/plan.json")):
         return Plan.read(paths[0])
     return plan_run(
-        Path(job["definition"]),
-        job["since_ms"],
-        job["until_ms"],
-        mode=Mode.REPLAY,
-        trigger=job["trigger"],
-        home=home,
+        PlanRequest(
+            Path(job["definition"]),
+            Interval(job["since_ms"], job["until_ms"]),
+            mode=Mode.REPLAY,
+            trigger=job["trigger"],
+            home=home,
+        )
     )
 
 

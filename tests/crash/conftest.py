@@ -13,10 +13,12 @@ from tests.workflow.conftest import LENIENT
 from tests.workflow.history import CLICKS, at, write_clicks, write_definition
 
 from backstream.eventtime.instants import DAY_MS, instant_ms
+from backstream.eventtime.intervals import Interval
 from backstream.runs.home import CATALOG_VARIABLE, Home
 from backstream.runs.plan import Mode
 from backstream.spark.chunk_job import replay_chunk
 from backstream.workflow import plan_run
+from backstream.workflow.plan_request import PlanRequest
 
 SINCE_MS = instant_ms("2024-03-01", "since")
 DAYS = [SINCE_MS + number * DAY_MS for number in range(3)]
@@ -79,7 +81,9 @@ def source(spark: SparkSession, clicks: Path, suites: Path, tmp_path_factory: py
     home = Home(tmp_path_factory.mktemp("source"))
     until_ms = DAYS[-1] + DAY_MS
     with use_suites(suites):
-        plan = plan_run(clicks, SINCE_MS, until_ms, mode=Mode.REPLAY, trigger="source", home=home)
+        plan = plan_run(
+            PlanRequest(clicks, Interval(SINCE_MS, until_ms), mode=Mode.REPLAY, trigger="source", home=home)
+        )
         for chunk in plan.chunks:
             replay_chunk(spark, plan, chunk)
     return Source(plan, clicks)

@@ -24,6 +24,7 @@ from tests.crash.test_kills import KILLS, SEED
 from tests.crash.world import Forks, Source, World, hash_rows
 
 from backstream.errors import StorageError
+from backstream.eventtime.intervals import Interval
 from backstream.lake.catalog import open_catalog_for_writing
 from backstream.lake.catalog_address import table_identifier
 from backstream.runs.home import CATALOG_VARIABLE, HOME_VARIABLE, Home
@@ -32,6 +33,7 @@ from backstream.runs.plan import Mode, Plan
 from backstream.spark.chunk_job import replay_chunk
 from backstream.spark.session import SMALL_DATA_SETTINGS
 from backstream.workflow import plan_run
+from backstream.workflow.plan_request import PlanRequest
 
 POLL_S, PATIENCE_S = 0.02, 300
 RANGE = ["--since", "2024-03-01", "--until", "2024-03-04", "--mode", "replay"]
@@ -136,7 +138,9 @@ def test_spark_reports_a_full_disk_and_a_retry_completes_the_chunk(
 ) -> None:
     with mounted(tmp_path / "disk") as disk:
         home = Home(disk / "home")
-        plan = plan_run(clicks, DAYS[0], DAYS[1], mode=Mode.REPLAY, trigger="full", home=home)
+        plan = plan_run(
+            PlanRequest(clicks, Interval(DAYS[0], DAYS[1]), mode=Mode.REPLAY, trigger="full", home=home)
+        )
         ballast = disk / "ballast"
         with ballast.open("wb") as file:
             file.write(bytes(os.statvfs(disk).f_bavail * os.statvfs(disk).f_bsize - 8192))

@@ -14,6 +14,7 @@ from backstream.lake.catalog import load_table, open_catalog_for_writing
 from backstream.lake.scans import scan_rows_by_day
 from backstream.runs.home import Home
 from backstream.workflow import plan_run
+from backstream.workflow.plan_request import PlanRequest
 
 SINCE_MS = instant_ms("2024-03-01", "since")
 PAGES = ("home", "about", "cart")
@@ -33,7 +34,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
     definition = write_definition(folder)
     for first, last in ((0, 3), (3, 9)):
         span_ms = SINCE_MS + first * DAY_MS, SINCE_MS + last * DAY_MS
-        publish_counts(plan_run(definition, *span_ms, trigger=str(first), home=Home(folder / "home")), CLICKED)
+        publish_counts(
+            plan_run(PlanRequest(definition, Interval(*span_ms), trigger=str(first), home=Home(folder / "home"))),
+            CLICKED,
+        )
     return Home(folder / "home")
 
 

@@ -13,11 +13,13 @@ from tests.workflow.history import at, write_clicks, write_definition
 from tests.workflow.publishing import publish_counts
 
 from backstream.eventtime.instants import DAY_MS, instant_ms
+from backstream.eventtime.intervals import Interval
 from backstream.lake.ledger import list_runs, record_run
 from backstream.lake.published_windows import PublishedWindows, load_published_windows
 from backstream.runs.home import Home
 from backstream.workflow import plan_run
 from backstream.workflow.history import rollback_run
+from backstream.workflow.plan_request import PlanRequest
 from backstream.workflow.stale import find_stale_days
 
 SINCE_MS = instant_ms("2024-03-01", "since")
@@ -29,7 +31,11 @@ def publish(folder: Path, trigger: str, first: int, days: int) -> str:
         if not (file := folder / f"data/{row[3]}.parquet").exists():
             write_clicks(file, [row])
     definition, since_ms = write_definition(folder), SINCE_MS + first * DAY_MS
-    plan = plan_run(definition, since_ms, since_ms + days * DAY_MS, trigger=trigger, home=Home(folder / "home"))
+    plan = plan_run(
+        PlanRequest(
+            definition, Interval(since_ms, since_ms + days * DAY_MS), trigger=trigger, home=Home(folder / "home")
+        )
+    )
     publish_counts(plan, CLICKED)
     return plan.run_id
 

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from tests.workflow.history import CLICKS, COLUMNS, write_clicks, write_definition
 
 from backstream.eventtime.instants import instant_ms
+from backstream.eventtime.intervals import Interval
 from backstream.lake.publish import publish_range
 from backstream.lake.reader import load_published_rows, load_rows
 from backstream.reconcile.comparison import Reconciliation
@@ -23,6 +24,7 @@ from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
 from backstream.spark.chunk_job import replay_chunk
 from backstream.workflow import plan_run
+from backstream.workflow.plan_request import PlanRequest
 
 FIRST_DAY = datetime(2024, 3, 5, tzinfo=UTC)
 DAYS = 12
@@ -103,7 +105,11 @@ def published(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
             write_clicks(folder / f"data/{origin}-{day:02}.parquet", clicks(origin, day, 100 * seed + day), TYPES)
     definition = write_definition(folder, DEFINITION)
     since_ms, until_ms = instant_ms("2024-03-05", "since"), instant_ms("2024-03-17", "until")
-    plan = plan_run(definition, since_ms, until_ms, mode=Mode.REPLAY, trigger="test", home=Home(folder / "home"))
+    plan = plan_run(
+        PlanRequest(
+            definition, Interval(since_ms, until_ms), mode=Mode.REPLAY, trigger="test", home=Home(folder / "home")
+        )
+    )
     publish_range(plan, [replay_chunk(spark, plan, chunk) for chunk in plan.chunks])
     return Published(folder, plan)
 

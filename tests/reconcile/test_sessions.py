@@ -11,12 +11,14 @@ from tests.reconcile.conftest import DEFINITION, TYPES, Published, clicks
 from tests.workflow.history import write_clicks, write_definition
 
 from backstream.eventtime.instants import instant_ms
+from backstream.eventtime.intervals import Interval
 from backstream.lake.publish import publish_range
 from backstream.reconcile.causes import Cause
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode
 from backstream.spark.chunk_job import replay_chunk
 from backstream.workflow import plan_run
+from backstream.workflow.plan_request import PlanRequest
 
 VALUES = ["clicks", "seconds", "longest", "mean"]
 
@@ -29,7 +31,9 @@ def sessions(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> P
     text = DEFINITION.replace('kind = "tumbling"\nsize = "1h"', 'kind = "session"\ngap = "12m"')
     definition = write_definition(folder, text)
     span_ms = (instant_ms("2024-03-05", "since"), instant_ms("2024-03-06", "until"))
-    plan = plan_run(definition, *span_ms, mode=Mode.REPLAY, trigger="test", home=Home(folder / "home"))
+    plan = plan_run(
+        PlanRequest(definition, Interval(*span_ms), mode=Mode.REPLAY, trigger="test", home=Home(folder / "home"))
+    )
     publish_range(plan, [replay_chunk(spark, plan, chunk) for chunk in plan.chunks])
     return Published(folder, plan)
 

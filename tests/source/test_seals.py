@@ -14,9 +14,11 @@ from typer.testing import CliRunner
 from backstream.cli import app
 from backstream.errors import PlanError
 from backstream.eventtime.instants import instant_ms
+from backstream.eventtime.intervals import Interval
 from backstream.runs.home import HOME_VARIABLE, Home
 from backstream.runs.plan import Mode
 from backstream.workflow import plan_run
+from backstream.workflow.plan_request import PlanRequest
 
 WITH_HORIZON = '\n[backfill]\nmax_arrival_delay = "6h"\n'
 TWO_PARTITIONS = '\n[quality]\nexpected_partitions = ["A", "B"]\n'
@@ -51,7 +53,14 @@ def test_the_plan_of_an_unsealed_publication_records_its_days(tmp_path: Path) ->
     range_ms = (instant_ms("2024-03-01", "since"), instant_ms("2024-03-02", "until"))
 
     plan = plan_run(
-        file, *range_ms, trigger="t", reason="hurry", is_unsealed_allowed=True, home=Home(tmp_path / "home")
+        PlanRequest(
+            file,
+            Interval(*range_ms),
+            trigger="t",
+            reason="hurry",
+            is_unsealed_allowed=True,
+            home=Home(tmp_path / "home"),
+        )
     )
 
     assert plan.reason == "hurry; unsealed: 2024-03-01 open"

@@ -14,6 +14,7 @@ from tests.spark.histories import MARKER, Place, Value, days
 from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest, sum_fates
 from backstream.runs.plan import Mode, Plan
+from backstream.workflow.plan_request import PlanRequest
 from backstream.workflow.planning import plan_run
 
 Told = TypeVar("Told")
@@ -66,7 +67,7 @@ def planned(folder: Path, definition: dict[str, Any], mode: Mode, *, since: int,
     path.write_text("".join(f"{key} = {toml_value(value)}\n" for key, value in definition.items()))
     interval = days(since, until)
     home = Home(folder / "home")
-    return plan_run(path, interval.start_ms, interval.end_ms, mode=mode, trigger="test", home=home)
+    return plan_run(PlanRequest(path, interval, mode=mode, trigger="test", home=home))
 
 
 def rows(manifests: list[Manifest], suffix: str) -> list[dict[str, Any]]:

@@ -21,6 +21,7 @@ from backstream.source.arrival_index import ArrivalIndex, BucketGrid, IndexFolde
 from backstream.spark.arrival_index import extend_index
 from backstream.spark.chunk_job import replay_chunk
 from backstream.spark.source import read_schema
+from backstream.workflow.plan_request import PlanRequest
 from backstream.workflow.planning import plan_run
 
 WINDOW = {"kind": "sliding", "size": "150m", "slide": "1h", "offset": "7m"}
@@ -44,7 +45,7 @@ def planned(folder: Path, since: int, until: int, event_time: str = "happened_at
     path.write_text("\n".join(lines))
     span = days(since, until)
     home = Home(folder / "home")
-    return plan_run(path, span.start_ms, span.end_ms, mode=Mode.REPLAY, trigger="test", home=home)
+    return plan_run(PlanRequest(path, span, mode=Mode.REPLAY, trigger="test", home=home))
 
 
 def folder_of(folder: Path) -> IndexFolder:

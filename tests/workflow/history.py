@@ -11,9 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from backstream.eventtime.instants import instant_ms
+from backstream.eventtime.intervals import Interval
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
 from backstream.workflow import plan_run
+from backstream.workflow.plan_request import PlanRequest
 
 INSTANT = pa.timestamp("us", "UTC")
 COLUMNS = {
@@ -81,4 +83,4 @@ def planned(
     """Plan a range of whole days, with all state in the folder."""
     since_ms, until_ms = instant_ms(since, "since"), instant_ms(until, "until")
     home = Home(folder / "home")
-    return plan_run(definition, since_ms, until_ms, mode=mode, trigger="test", home=home)
+    return plan_run(PlanRequest(definition, Interval(since_ms, until_ms), mode=mode, trigger="test", home=home))

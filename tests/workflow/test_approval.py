@@ -12,6 +12,7 @@ from tests.workflow.publishing import publish_counts, stage_counts
 
 from backstream.errors import QualityError
 from backstream.eventtime.instants import DAY_MS, instant_ms
+from backstream.eventtime.intervals import Interval
 from backstream.lake.ledger import list_runs
 from backstream.runs.approval_request import ApprovalRequest
 from backstream.runs.home import Home
@@ -25,6 +26,7 @@ from backstream.workflow import (
     report_run,
     request_approval,
 )
+from backstream.workflow.plan_request import PlanRequest
 from backstream.workflow.status import list_run_states
 
 SINCE_MS = instant_ms("2024-03-01", "since")
@@ -38,13 +40,14 @@ def staged(folder: Path, when: str, trigger: str = "test", gate_override: str = 
     write_clicks(folder / "data/a.parquet", CLICKED)
     write_definition(folder, CLICKS + f'\n[approval]\nwhen = "{when}"\n')
     plan = plan_run(
-        folder / "clicks.toml",
-        SINCE_MS,
-        SINCE_MS + DAY_MS,
-        trigger=trigger,
-        reason="why not",
-        gate_override=gate_override,
-        home=Home(folder / "home"),
+        PlanRequest(
+            folder / "clicks.toml",
+            Interval(SINCE_MS, SINCE_MS + DAY_MS),
+            trigger=trigger,
+            reason="why not",
+            gate_override=gate_override,
+            home=Home(folder / "home"),
+        )
     )
     stage_counts(plan, CLICKED)
     return plan

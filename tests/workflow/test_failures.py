@@ -20,6 +20,7 @@ from backstream.runs.plan import Plan
 from backstream.runs.status import RunStatus
 from backstream.runs.table_schemas import WINDOWS
 from backstream.workflow import audit_run, find_interrupted_run, plan_run, publish_run, record_failure, report_run
+from backstream.workflow.plan_request import PlanRequest
 from backstream.workflow.status import list_run_states
 
 SINCE_MS = instant_ms("2024-03-01", "since")
@@ -32,7 +33,7 @@ def plan(tmp_path: Path, lenient_suite: str) -> Plan:
     """Return a run of one day whose only chunk is finished and audited."""
     write_clicks(tmp_path / "data/1.parquet", ROWS)
     definition = write_definition(tmp_path, CLICKS + lenient_suite)
-    made = plan_run(definition, DAY.start_ms, DAY.end_ms, trigger="cli", home=Home(tmp_path / "home"))
+    made = plan_run(PlanRequest(definition, DAY, trigger="cli", home=Home(tmp_path / "home")))
     stage_counts(made, ROWS)
     audit_run(made)
     return made

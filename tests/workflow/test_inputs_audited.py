@@ -14,6 +14,7 @@ from tests.workflow.history import CLICKS, COLUMNS, at, planned, write_clicks, w
 from backstream.definition.loader import load_definition, parse_definition
 from backstream.errors import QualityError
 from backstream.eventtime.instants import instant_ms
+from backstream.eventtime.intervals import Interval
 from backstream.report.delay_histogram import count_delays
 from backstream.runs.home import Home
 from backstream.runs.input_notes import GONE_HINT
@@ -23,6 +24,7 @@ from backstream.source.files import inspect_files, list_source_files
 from backstream.source.key_index import KeyIndex, KeySlice
 from backstream.spark.chunk_job import replay_chunks
 from backstream.workflow import audit_run, plan_run, publish_run, report_run
+from backstream.workflow.plan_request import PlanRequest
 from backstream.workflow.stale import find_stale_days
 
 LENIENT = "\n[quality]\nmissing_ratio = { warn = 1.0, fail = 1.0 }\n"
@@ -86,7 +88,13 @@ def test_a_removed_file_of_an_earlier_run_fails_the_gate_unless_a_user_overrides
     )
     since_ms, until_ms = instant_ms("2024-03-01", "since"), instant_ms("2024-03-02", "until")
     overridden = plan_run(
-        definition, since_ms, until_ms, trigger="test", gate_override="compacted", home=Home(tmp_path / "home")
+        PlanRequest(
+            definition,
+            Interval(since_ms, until_ms),
+            trigger="test",
+            gate_override="compacted",
+            home=Home(tmp_path / "home"),
+        )
     )
     assert run(spark, overridden).verdict is Verdict.FAIL
     assert overridden.folder.publication.exists()

@@ -11,12 +11,14 @@ from tests.workflow.history import at, write_clicks, write_definition
 from tests.workflow.publishing import publish_counts
 
 from backstream.eventtime.instants import DAY_MS, instant_ms
+from backstream.eventtime.intervals import Interval
 from backstream.lake.ledger import record_run, run_row
 from backstream.runs.dataset_state import DatasetState, DayIssue, DayTotals, load_day_totals, write_day_totals
 from backstream.runs.home import Home
 from backstream.runs.status import RunStatus
 from backstream.workflow import plan_run, refresh_after_run, report_run
 from backstream.workflow.dataset_state import compute_day_totals, refresh_dataset_state
+from backstream.workflow.plan_request import PlanRequest
 
 FIRST_MS = instant_ms("2024-03-01", "first")
 CLICKS = [(at(f"{day} 05:00"), at(f"{day} 05:01"), "A", day, "home") for day in range(1, 4)]
@@ -44,7 +46,9 @@ def test_before_any_run_the_days_of_the_events_are_known(folder: Path) -> None:
 
 def test_a_late_file_makes_a_published_day_stale(folder: Path) -> None:
     home = Home(folder / "home")
-    plan = plan_run(folder / "clicks.toml", FIRST_MS, FIRST_MS + 2 * DAY_MS, trigger="test", home=home)
+    plan = plan_run(
+        PlanRequest(folder / "clicks.toml", Interval(FIRST_MS, FIRST_MS + 2 * DAY_MS), trigger="test", home=home)
+    )
     publish_counts(plan, CLICKS[:2])
     record_run(home, run_row(plan, RunStatus.PUBLISHED, (1, 2)))
     write_clicks(folder / "data/b.parquet", [(at("2 05:10"), at("9 00:00"), "A", 9, "home")])
@@ -68,7 +72,9 @@ def test_a_missing_definition_writes_no_state(folder: Path) -> None:
 
 def test_a_report_does_not_read_the_source_and_a_refresh_does(folder: Path) -> None:
     home = Home(folder / "home")
-    plan = plan_run(folder / "clicks.toml", FIRST_MS, FIRST_MS + 2 * DAY_MS, trigger="test", home=home)
+    plan = plan_run(
+        PlanRequest(folder / "clicks.toml", Interval(FIRST_MS, FIRST_MS + 2 * DAY_MS), trigger="test", home=home)
+    )
     publish_counts(plan, CLICKS[:2])
 
     assert report_run(plan).exists()
@@ -82,7 +88,9 @@ def test_a_report_does_not_read_the_source_and_a_refresh_does(folder: Path) -> N
 
 def test_a_failed_refresh_is_returned_as_text(folder: Path) -> None:
     home = Home(folder / "home")
-    plan = plan_run(folder / "clicks.toml", FIRST_MS, FIRST_MS + 2 * DAY_MS, trigger="test", home=home)
+    plan = plan_run(
+        PlanRequest(folder / "clicks.toml", Interval(FIRST_MS, FIRST_MS + 2 * DAY_MS), trigger="test", home=home)
+    )
     publish_counts(plan, CLICKS[:2])
     in_its_way = home.observation("clicks")
     in_its_way.mkdir(parents=True)

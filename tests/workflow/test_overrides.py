@@ -10,9 +10,11 @@ from tests.workflow.history import CLICKS, at, write_clicks, write_definition
 from backstream.definition.loader import parse_definition, require_unchanged_definition
 from backstream.errors import PlanError, SpecError
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, instant_ms
+from backstream.eventtime.intervals import Interval
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
 from backstream.workflow import plan_run
+from backstream.workflow.plan_request import PlanRequest
 
 SINCE_MS = instant_ms("2024-03-01", "since")
 
@@ -23,14 +25,15 @@ def planned(folder: Path, mode: Mode = Mode.REPLAY, gate_override: str = "", **o
         write_definition(folder)
         write_clicks(folder / "data/a.parquet", [(at("1 05:00"), at("1 05:01"), "A", 0, "home")])
     return plan_run(
-        definition,
-        SINCE_MS,
-        SINCE_MS + 4 * DAY_MS,
-        mode=mode,
-        trigger="test",
-        overrides={key.replace("__", "."): value for key, value in overrides.items()},
-        gate_override=gate_override,
-        home=Home(folder / "home"),
+        PlanRequest(
+            definition,
+            Interval(SINCE_MS, SINCE_MS + 4 * DAY_MS),
+            mode=mode,
+            trigger="test",
+            overrides={key.replace("__", "."): value for key, value in overrides.items()},
+            gate_override=gate_override,
+            home=Home(folder / "home"),
+        )
     )
 
 

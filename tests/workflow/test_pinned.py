@@ -20,6 +20,7 @@ from backstream.runs.manifest import Manifest, list_unfinished_chunks, require_u
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.results import Audit, Verdict
 from backstream.workflow import find_interrupted_run, plan_run
+from backstream.workflow.plan_request import PlanRequest
 
 SINCE_MS = instant_ms("2024-03-01", "since")
 THREE_DAYS = Interval(SINCE_MS, SINCE_MS + 3 * DAY_MS)
@@ -40,7 +41,7 @@ def three_days(folder: Path) -> Plan:
 
 def planned_by_cli(folder: Path, definition: Path, mode: Mode | None = None) -> Plan:
     home = Home(folder / "home")
-    return plan_run(definition, THREE_DAYS.start_ms, THREE_DAYS.end_ms, mode=mode, trigger="cli", home=home)
+    return plan_run(PlanRequest(definition, THREE_DAYS, mode=mode, trigger="cli", home=home))
 
 
 def finish(plan: Plan, number: int) -> None:

@@ -11,12 +11,14 @@ from tests.workflow.publishing import publish_counts
 
 from backstream.errors import PlanError
 from backstream.eventtime.instants import DAY_MS, instant_ms, instant_text
+from backstream.eventtime.intervals import Interval
 from backstream.lake.ledger import record_run, run_row
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.results import ApprovalDecision, Audit, Verdict
 from backstream.runs.status import RunStatus
 from backstream.workflow import find_restatements, find_unfinished_plan, plan_run, report_run, require_resumable
+from backstream.workflow.plan_request import PlanRequest
 
 SINCE_MS = instant_ms("2024-03-01", "since")
 DAY = [(at(f"{day} 05:00"), at(f"{day} 05:01"), "A", day, "home") for day in range(1, 7)]
@@ -44,7 +46,9 @@ def run_number(folder: Path) -> int:
 
 def planned(folder: Path, first: int, end: int, trigger: str = "test") -> Plan:
     home = Home(folder / "home")
-    return plan_run(folder / "clicks.toml", day_ms(first), day_ms(end), trigger=trigger, home=home)
+    return plan_run(
+        PlanRequest(folder / "clicks.toml", Interval(day_ms(first), day_ms(end)), trigger=trigger, home=home)
+    )
 
 
 @pytest.fixture
@@ -119,7 +123,7 @@ def test_days_of_a_failed_run_are_missing_and_days_of_a_refused_run_are_not(fold
 def test_a_day_that_can_still_gain_events_is_not_missing_yet(folder: Path) -> None:
     write_definition(folder, CLICKS + '\n[backfill]\nmax_arrival_delay = "1d"\n')
     home = Home(folder / "home")
-    plan = plan_run(folder / "clicks.toml", day_ms(1), day_ms(2), trigger="test", home=home)
+    plan = plan_run(PlanRequest(folder / "clicks.toml", Interval(day_ms(1), day_ms(2)), trigger="test", home=home))
     publish_counts(plan, DAY)
     record_run(home, run_row(plan, RunStatus.PUBLISHED, (0, 1)))
     ranges, summary = found(folder, until=7)

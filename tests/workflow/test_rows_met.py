@@ -21,6 +21,7 @@ from backstream.runs.home import Home
 from backstream.source.key_index import key_text
 from backstream.workflow import plan_run
 from backstream.workflow.affected_rows import find_affected_rows
+from backstream.workflow.plan_request import PlanRequest
 from backstream.workflow.stale import Staleness, find_stale_days
 from backstream.workflow.status import list_day_states
 
@@ -58,7 +59,9 @@ def at_day(row: Click, day: int) -> object:
 def publish_day(folder: Path, definition: Path, day: int, rows: list[Click]) -> None:
     since_ms = SINCE_MS + day * DAY_MS
     trigger = f"day {day} of many days"  # longer than what an entry keeps of a text by default
-    plan = plan_run(definition, since_ms, since_ms + DAY_MS, trigger=trigger, home=home(folder))
+    plan = plan_run(
+        PlanRequest(definition, Interval(since_ms, since_ms + DAY_MS), trigger=trigger, home=home(folder))
+    )
     publish_counts(plan, rows)
 
 

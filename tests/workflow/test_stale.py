@@ -25,6 +25,7 @@ from backstream.runs.plan import Mode, Plan
 from backstream.source.files import SourceFiles, inspect_files
 from backstream.source.key_index import KeyIndex
 from backstream.workflow import plan_run
+from backstream.workflow.plan_request import PlanRequest
 from backstream.workflow.stale import Staleness, find_stale_days
 
 Click = tuple[Any, ...]
@@ -49,7 +50,11 @@ def published(
 
 def plan_of(folder: Path, definition: Path, days: int = 4, mode: Mode | None = None) -> Plan:
     until_ms = SINCE_MS + days * DAY_MS
-    return plan_run(definition, SINCE_MS, until_ms, mode=mode, trigger="test", home=Home(folder / "home"))
+    return plan_run(
+        PlanRequest(
+            definition, Interval(SINCE_MS, until_ms), mode=mode, trigger="test", home=Home(folder / "home")
+        )
+    )
 
 
 def found(folder: Path, **bounds: int) -> Staleness:

@@ -12,6 +12,7 @@ from tests.workflow.history import at, write_clicks, write_definition
 from tests.workflow.publishing import publish_counts
 
 from backstream.eventtime.instants import DAY_MS, MINUTE_MS, instant_ms, instant_text
+from backstream.eventtime.intervals import Interval
 from backstream.lake.ledger import record_run, run_row
 from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest
@@ -20,6 +21,7 @@ from backstream.runs.requests import RunRequest, record_end
 from backstream.runs.results import Audit, Verdict
 from backstream.runs.status import RunStatus
 from backstream.workflow import plan_run
+from backstream.workflow.plan_request import PlanRequest
 from backstream.workflow.status import RunState, list_run_states
 
 SINCE_MS = instant_ms("2024-03-01", "since")
@@ -36,7 +38,13 @@ def plan(tmp_path: Path) -> Plan:
     home = Home(tmp_path / "home")
     until_ms = SINCE_MS + 3 * DAY_MS
     made = plan_run(
-        write_definition(tmp_path), SINCE_MS, until_ms, trigger="cli", reason="a second look", home=home
+        PlanRequest(
+            write_definition(tmp_path),
+            Interval(SINCE_MS, until_ms),
+            trigger="cli",
+            reason="a second look",
+            home=home,
+        )
     )
     touch(made.folder.path, 0)
     return made

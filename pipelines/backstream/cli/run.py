@@ -27,11 +27,12 @@ from backstream.cli.prepare import prepare_definition
 from backstream.definition.folder import find_definition
 from backstream.errors import SpecError
 from backstream.eventtime.instants import duration_text
-from backstream.eventtime.intervals import Interval, require_range_of_days
+from backstream.eventtime.intervals import require_range_of_days
 from backstream.runs.home import Home
 from backstream.runs.input_notes import describe_inputs
 from backstream.runs.plan import Mode, Plan
-from backstream.workflow.execution import ProgressCallback, RunObserver, SparkStart, execute_run
+from backstream.workflow.execution import ProgressCallback, RunObserver, SparkStart, execute_run, run_range
+from backstream.workflow.plan_request import PlanRequest
 from backstream.workflow.requested_range import RequestedRange, parse_range
 
 StaleOption = Annotated[bool, typer.Option("--stale", help="Run all days that late data made stale")]
@@ -66,12 +67,16 @@ def plan_command(
 
     Example: `backstream plan flights --since 2013-02-01 --until 2013-03-01 --mode replay`
     """
+    from backstream import workflow
+
     with report_errors():
         requested = parse_range(since, until, time_zone, OPTION_NAMES)
         require_range_of_days(requested.interval)
         prepare_definition(definition)
-        planned = _create_plan(definition, requested, mode, RunOptions(reason, is_unsealed_allowed=allow_unsealed))
-        _print_local_days(requested)
+        options = PlanOptions(mode, reason, is_unsealed_allowed=allow_unsealed)
+        planned = workflow.plan_run(options.request(definition, requested))
+        if requested.local_days:
+            print(f"notice: {requested.local_days.describe}", file=sys.stderr)
         print(_plan_text(planned))
 
 
@@ -100,33 +105,39 @@ def run_command(  # noqa: PLR0913, PLR0917 - each is an option
     """
     from backstream.spark.heap import driver_heap
 
-    run_options = RunOptions(reason, is_unsealed_allowed=allow_unsealed, gate_override=gate_override.strip())
     with report_errors():
         driver_heap()  # an invalid memory setting must fail before planning
+        options = PlanOptions(
+            mode, reason, is_unsealed_allowed=allow_unsealed, gate_override=gate_override.strip()
+        )
         if stale:
             if time_zone:
                 msg = "--stale finds its ranges by itself, in UTC days; it cannot be combined with --time-zone"
                 raise SpecError(msg)
-            _run_stale(definition, (since, until), mode, run_options)
+            _run_stale(definition, (since, until), options)
             return
         requested = parse_range(*_require_both(since, until), time_zone, OPTION_NAMES)
-        is_new = replan or bool(run_options.gate_override)
-        planned = None if is_new else _find_interrupted_plan(definition, requested.interval, mode)
-        spark = SparkStart(find_definition(definition))  # starts while the run is planned
-        if planned is None:
-            require_range_of_days(requested.interval)
-            prepare_definition(definition, spark)
-            planned = _create_plan(definition, requested, mode, run_options)
-        _print_local_days(requested)
-        run_plan(planned, spark)
+        run_range(options.request(definition, requested), _Terminal(), is_replan=replan)
 
 
-class RunOptions(NamedTuple):
-    """Options of a run besides its range and mode."""
+class PlanOptions(NamedTuple):
+    """The options of a plan besides its definition and its range."""
 
+    mode: Mode | None
     reason: str
     is_unsealed_allowed: bool
     gate_override: str = ""
+
+    def request(self, definition: str, requested: RequestedRange) -> PlanRequest:
+        """Return the request for a plan of a range with these options."""
+        return PlanRequest(
+            find_definition(definition),
+            requested.interval,
+            trigger="cli",
+            home=Home.from_environment(),
+            local_days=requested.local_days,
+            **self._asdict(),
+        )
 
 
 def _require_both(since: str | None, until: str | None) -> tuple[str, str]:
@@ -136,16 +147,9 @@ def _require_both(since: str | None, until: str | None) -> tuple[str, str]:
     return since, until
 
 
-def _print_local_days(requested: RequestedRange) -> None:
-    """Print the local days of a range; planning has checked them, and the text looks at each day."""
-    if requested.local_days:
-        print(f"notice: {requested.local_days.describe}", file=sys.stderr)
-
-
-def _run_stale(
-    definition: str, limits: tuple[str | None, str | None], mode: Mode | None, options: RunOptions
-) -> None:
+def _run_stale(definition: str, limits: tuple[str | None, str | None], options: PlanOptions) -> None:
     """Run each range of stale days as a run of its own."""
+    from backstream import workflow
     from backstream.workflow.allowed_ranges import is_possible_range
 
     staleness, path, home = (
@@ -164,7 +168,8 @@ def _run_stale(
     for interval, published_mode in ranges:
         print(f"stale: {staleness.dataset} {interval}", file=sys.stderr)
         spark = SparkStart(path)
-        run_plan(_create_plan(definition, RequestedRange(interval), mode or published_mode, options), spark)
+        of_range = options._replace(mode=options.mode or published_mode)
+        execute_run(workflow.plan_run(of_range.request(definition, RequestedRange(interval))), spark, _Terminal())
 
 
 class _Terminal(RunObserver):
@@ -211,35 +216,6 @@ class _Terminal(RunObserver):
 def run_plan(planned: Plan, spark: SparkStart) -> None:
     """Replay, audit, and publish a plan, and print the result."""
     execute_run(planned, spark, _Terminal())
-
-
-def _find_interrupted_plan(definition: str, interval: Interval, mode: Mode | None) -> Plan | None:
-    """Return the plan of an interrupted run of this range, after printing notes about it, or None."""
-    from backstream import workflow
-
-    run = workflow.find_interrupted_run(find_definition(definition), interval, mode, Home.from_environment())
-    if run is None:
-        return None
-    for note in run.notes:
-        print(note, file=sys.stderr)
-    return run.plan
-
-
-def _create_plan(definition: str, requested: RequestedRange, mode: Mode | None, options: RunOptions) -> Plan:
-    from backstream import workflow
-
-    return workflow.plan_run(
-        find_definition(definition),
-        requested.interval.start_ms,
-        requested.interval.end_ms,
-        mode=mode,
-        trigger="cli",
-        reason=options.reason,
-        is_unsealed_allowed=options.is_unsealed_allowed,
-        gate_override=options.gate_override,
-        local_days=requested.local_days,
-        home=Home.from_environment(),
-    )
 
 
 def _plan_text(planned: Plan) -> str:

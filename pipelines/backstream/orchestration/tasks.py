@@ -34,6 +34,7 @@ from backstream.runs.input_notes import describe_inputs
 from backstream.runs.plan import Chunk, Plan
 from backstream.runs.progress import load_progress
 from backstream.runs.results import Audit, Publication
+from backstream.workflow.plan_request import PlanRequest
 
 if TYPE_CHECKING:
     from backstream.workflow.restate import RestateRange
@@ -114,19 +115,19 @@ def _group_trigger(context: Mapping[str, Any]) -> str:
 def _create_plan(
     definition_path: Path, interval: Interval, run_params: RunParams, trigger: str, local_days: LocalDays | None
 ) -> Plan:
-    plan: Plan = load_workflow(definition_path).plan_run(
+    request = PlanRequest(
         definition_path,
-        interval.start_ms,
-        interval.end_ms,
-        mode=run_params.mode,
+        interval,
         trigger=trigger,
+        home=Home.from_environment(),
+        mode=run_params.mode,
         reason=run_params.reason,
         is_unsealed_allowed=run_params.is_unsealed_allowed,
-        overrides=run_params.overrides,
         gate_override=run_params.gate_override,
+        overrides=run_params.overrides,
         local_days=local_days,
-        home=Home.from_environment(),
     )
+    plan: Plan = load_workflow(definition_path).plan_run(request)
     log.info(
         "%s %s: %s in %d chunks, about %s events (plan %s)%s",
         *(plan.dataset, plan.range, plan.mode, len(plan.chunks), f"{plan.expected_events:,}"),

@@ -58,14 +58,14 @@ class ShiftMatch:
     """A shift and its evidence: `found` of `possible` windows are equal with it, `unshifted` without it."""
 
     shift: Shift
-    said: str
+    description: str
     found: int
     possible: int
     unshifted: int
 
     def __str__(self) -> str:
         evidence = f"{self.found:,} of {self.possible:,} windows are equal with it, {self.unshifted:,} without it"
-        return f"{self.said}: {evidence}"
+        return f"{self.description}: {evidence}"
 
 
 def find_shift(ours: pd.DataFrame, theirs: pd.DataFrame, shape: TableShape) -> ShiftMatch | None:

@@ -36,11 +36,11 @@ _UNITS_MB = {"": 1 / _MB, "k": 1 / 1024, "m": 1, "g": 1_024, "t": 1_024**2}
 class Heap:
     """The heap of a session: `size` in Java's notation, or None if Spark reads it from `by`, or uses 1 GB.
 
-    `said` is the size and its source as text for users; `by` is the setting that they change.
+    `description` is the size and its source as text for users; `by` is the setting that they change.
     """
 
     size: str | None
-    said: str
+    description: str
     by: str
 
     @property

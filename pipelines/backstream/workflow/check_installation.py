@@ -80,7 +80,7 @@ def _check_spark(part: str) -> Iterator[Finding]:
     if not (folder / "jars").is_dir():
         yield fail(part, f"no jars in {folder}: it is pyspark-client", "pip install 'backstream[spark]'")
     elif found is None:
-        yield ok(part, f"{version('pyspark')}, heap {driver_heap().said}")
+        yield ok(part, f"{version('pyspark')}, heap {driver_heap().description}")
     elif found.archive.is_file():
         text = f"files of pyspark {found.version} are those of pyspark-client {found.client_version}"
         yield warn(part, f"{text}; backstream uses the archive of pyspark, your own scripts do not", found.remedy)

@@ -54,7 +54,7 @@ def _default_values(home: Home) -> dict[str, str]:
         CATALOG_NAME_VARIABLE: "",
         NAMESPACE_VARIABLE: ".".join(namespace()),
         WAREHOUSE_VARIABLE: warehouse.display_text if warehouse.is_given else "that of the namespace",
-        HEAP_VARIABLE: driver_heap().said,
+        HEAP_VARIABLE: driver_heap().description,
         CLASS_ARCHIVE_VARIABLE: str(archive_folder()),
     }
 

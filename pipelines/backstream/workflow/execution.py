@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 
 from backstream import workflow
 from backstream.errors import QualityError
+from backstream.eventtime.intervals import require_range_of_days
 from backstream.runs.home import Home
 from backstream.runs.input_notes import describe_inputs
 from backstream.runs.plan import Chunk, Plan
+from backstream.workflow.plan_request import PlanRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,6 +111,41 @@ class RunObserver:
         return nullcontext(lambda _label, _finished: None)
 
 
+def run_range(request: PlanRequest, observer: RunObserver, *, is_replan: bool = False) -> Plan:
+    """Resume the interrupted run of a range, or plan it; then execute the run and return its plan.
+
+    Args:
+        request: the range with its options.
+        observer: receives the progress.
+        is_replan: whether to create a new plan instead of resuming an interrupted run.
+
+    Raises:
+        PlanError: when the range cannot be planned, or an interrupted run cannot continue.
+        QualityError: when the quality gate fails; nothing is published.
+        BackstreamError: when a step fails; the ledger records the failure.
+    """
+    is_new = is_replan or bool(request.gate_override)
+    plan = None if is_new else _find_interrupted_plan(request, observer)
+    spark = SparkStart(request.definition)  # starts while the run is planned
+    if plan is None:
+        require_range_of_days(request.interval)
+        prepare_input(request.definition, request.home, observer.note, spark)
+        plan = workflow.plan_run(request)
+    if request.local_days:
+        observer.note(f"notice: {request.local_days.describe}")
+    execute_run(plan, spark, observer)
+    return plan
+
+
+def _find_interrupted_plan(request: PlanRequest, observer: RunObserver) -> Plan | None:
+    run = workflow.find_interrupted_run(request.definition, request.interval, request.mode, request.home)
+    if run is None:
+        return None
+    for line in run.notes:
+        observer.note(line)
+    return run.plan
+
+
 def execute_run(plan: Plan, spark: SparkStart, observer: RunObserver) -> None:
     """Replay, audit, and publish a plan, and write its report.
 
@@ -141,7 +178,7 @@ def _replay(plan: Plan, starting: SparkStart, observer: RunObserver) -> None:
     from backstream.spark.heap import driver_heap
 
     heap = driver_heap()
-    observer.note(f"heap of Spark's Java: {heap.said}")
+    observer.note(f"heap of Spark's Java: {heap.description}")
     finished = dict.fromkeys((chunk.chunk_id for chunk in plan.chunks), 0)  # stages; several threads write
     with observer.replay(len(plan.chunks) * len(STAGES)) as show:
         spark = starting.session()

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from backstream import __version__
 from backstream.definition.loader import apply_overrides, load_definition, resolve_paths
 from backstream.definition.source_section import Source
 from backstream.errors import PlanError
-from backstream.eventtime.intervals import Interval, LocalDays, backfill_range, require_range_of_days
+from backstream.eventtime.intervals import Interval, backfill_range, require_range_of_days
 from backstream.eventtime.seals import DaySeal
 from backstream.eventtime.windows import Session
 from backstream.lake.ownership import TableOwner
 from backstream.native.supported import require_engine
 from backstream.quality.suites import require_valid_suite
-from backstream.runs.home import Home
 from backstream.runs.plan import ArrivalOrder, InputFile, Mode, Plan
 from backstream.source.arrival_index import ArrivalIndex, BucketGrid, IndexFolder, is_index_exact
 from backstream.source.columns import SourceColumns, resolve_columns
@@ -26,6 +24,7 @@ from backstream.source.files import SourceFiles, find_arrival_bounds, list_sourc
 from backstream.source.footers import load_footers
 from backstream.workflow.allowed_ranges import find_event_span, read_interval, require_range
 from backstream.workflow.chunk_plan import cut_chunks, require_few_chunks
+from backstream.workflow.plan_request import PlanRequest
 from backstream.workflow.prepare import find_source_snapshots, summarize_preparation
 from backstream.workflow.removed_files import find_removed_files, write_files_read
 from backstream.workflow.run_scope import RunScope
@@ -47,34 +46,8 @@ class _RunSource:
         return self.files.inputs
 
 
-def plan_run(  # noqa: PLR0913 - keyword arguments, each an option of the command line
-    definition_path: Path,
-    since_ms: int,
-    until_ms: int,
-    *,
-    mode: Mode | None = None,
-    trigger: str,
-    reason: str = "",
-    is_unsealed_allowed: bool = False,
-    overrides: Mapping[str, str] | None = None,
-    gate_override: str = "",
-    local_days: LocalDays | None = None,
-    home: Home,
-) -> Plan:
+def plan_run(request: PlanRequest) -> Plan:
     """Make the plan of a run and write it to the run folder; the lake does not change.
-
-    Args:
-        definition_path: the TOML file.
-        since_ms: first instant of the range; a UTC midnight.
-        until_ms: first instant after the range; a UTC midnight.
-        mode: replaces the mode of the definition.
-        trigger: the origin of the run, such as an Airflow run id.
-        reason: the user's reason for the run; the days that are not sealed are added.
-        is_unsealed_allowed: whether the run may publish days as final that can still gain events.
-        overrides: keys of the definition that have another value in this run; see `apply_overrides`.
-        gate_override: the reason for publishing a result that fails the quality gate; empty: do not publish it.
-        local_days: the days of a time zone that the user requested; the range covers them.
-        home: the folder that holds all state.
 
     Raises:
         SpecError: when the definition or the range is wrong.
@@ -83,43 +56,52 @@ def plan_run(  # noqa: PLR0913 - keyword arguments, each an option of the comman
             in the lake does not fit or belongs to another definition.
         ContractError: when the type of a time column is not an instant.
     """
-    interval = backfill_range(since_ms, until_ms)
+    interval = backfill_range(request.interval.start_ms, request.interval.end_ms)
     require_range_of_days(interval)
-    written = load_definition(definition_path)
-    mode = mode or written.backfill.mode
-    definition = resolve_paths(apply_overrides(written, overrides or {}, mode), home)
-    scope = RunScope(definition, mode, interval, str(definition_path), home)
-    require_valid_suite(definition.quality.suite, home.sound_suites)
+    written = load_definition(request.definition)
+    mode = request.mode or written.backfill.mode
+    definition = resolve_paths(apply_overrides(written, request.overrides, mode), request.home)
+    scope = RunScope(definition, mode, interval, str(request.definition), request.home)
+    require_valid_suite(definition.quality.suite, request.home.sound_suites)
     source = _load_source(scope)
     _require_plannable_range(scope, source)
-    days = _find_seals(scope, source.inputs, is_unsealed_allowed=is_unsealed_allowed)
+    plan = _compose_plan(request, scope, source, written.definition_hash)
+    plan.write()
+    write_files_read(plan)
+    return plan
+
+
+def _compose_plan(request: PlanRequest, scope: RunScope, source: _RunSource, definition_hash: str) -> Plan:
+    """Return the plan of a range that can be planned; its seals, clock, and tables are checked first."""
+    definition, interval = scope.definition, scope.interval
+    days = _find_seals(scope, source.inputs, is_unsealed_allowed=request.is_unsealed_allowed)
     clock_start_ms, clock_end_ms = _find_clock(scope, source.inputs)
     prepared = summarize_preparation(definition.source)
-    owner = TableOwner(home, definition.name, definition_path.absolute(), definition.source.key)
+    owner = TableOwner(scope.home, definition.name, request.definition.absolute(), definition.source.key)
     tables = plan_run_tables(scope, owner, source.columns.types)
-    plan = Plan(
+    return Plan(
         dataset=definition.name,
         definition=definition.model_dump(mode="json"),
-        definition_hash=written.definition_hash,
+        definition_hash=definition_hash,
         definition_path=str(owner.definition),
         planned_by_version=__version__,
-        mode=mode,
+        mode=scope.mode,
         arrival_order=_arrival_order(definition.source),
-        since_ms=since_ms,
-        until_ms=until_ms,
+        since_ms=interval.start_ms,
+        until_ms=interval.end_ms,
         clock_start_ms=clock_start_ms,
         clock_end_ms=clock_end_ms,
-        home=str(home.path),
+        home=str(scope.home.path),
         inputs=source.inputs,
         chunks=cut_chunks(scope, source.inputs, source.index),
         tables=tables.planned,
         base_snapshots=tables.base_snapshots,
         element_ids=tables.element_ids,
-        triggered_by=trigger,
-        reason=reason_with_unsealed(reason, days),
-        overrides=dict(overrides or {}),
-        gate_override=gate_override,
-        local_days=local_days,
+        triggered_by=request.trigger,
+        reason=reason_with_unsealed(request.reason, days),
+        overrides=dict(request.overrides),
+        gate_override=request.gate_override,
+        local_days=request.local_days,
         columns=source.columns.types,
         absent=source.columns.absent,
         ignored=source.listed.ignored,
@@ -127,13 +109,10 @@ def plan_run(  # noqa: PLR0913 - keyword arguments, each an option of the comman
         prepared=prepared.counts,
         damaged=source.files.damaged,
         code={code.target: code.source_hash() for code in definition.user_code},
-        gone=find_removed_files(home, definition.name, definition.source, source.listed.paths, interval),
+        gone=find_removed_files(scope.home, definition.name, definition.source, source.listed.paths, interval),
         source_snapshots=find_source_snapshots(definition.source),
         side_inputs=prepared.side_inputs,
     )
-    plan.write()
-    write_files_read(plan)
-    return plan
 
 
 def _load_source(scope: RunScope) -> _RunSource:
