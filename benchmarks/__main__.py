@@ -2,6 +2,7 @@
 
 make bench                                                # 2,000,000 events, with Structured Streaming
 make bench ARGS="--only publication"                      # planning and publishing at size, without Spark
+make bench ARGS="--only pages"                            # each page of a long history, without Spark
 make bench ARGS="--only growth"                           # each command over larger and larger published tables
 make bench ARGS="--only airflow"                          # one day of flights in a real Airflow, task by task
 make bench ARGS="--only job --save"                       # whole jobs beside hand-written scripts, at full size
@@ -21,7 +22,7 @@ from pathlib import Path
 from rich.console import Console
 
 from backstream.runs.home import CATALOG_VARIABLE
-from benchmarks import comparisons, growth, one_day, publication, results, shapes, table, whole_jobs
+from benchmarks import comparisons, growth, one_day, page_times, publication, results, shapes, table, whole_jobs
 from benchmarks.comparisons import Section
 from benchmarks.kinds import PROGRESS, Setting, by_kind
 from benchmarks.peers import registry
@@ -31,7 +32,7 @@ ROWS = 2_000_000
 SAVED = Path(__file__).parent / "measured"
 """The folder of saved results, with one file for each size and choice of sections."""
 _GROWTH_ROWS = 100_000_000
-_ASKED_FOR = (Section.JOB, Section.GROWTH, Section.AIRFLOW)
+_ASKED_FOR = (Section.PAGES, Section.JOB, Section.GROWTH, Section.AIRFLOW)
 """Sections that the benchmark measures only if you name them."""
 
 
@@ -57,6 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         record = record.joined(job_results) if selection else job_results
     if Section.PUBLICATION in sections:
         record.figures.extend(publication.figures(PROGRESS.print))
+    if Section.PAGES in sections:
+        record.figures.extend(page_times.figures(PROGRESS.print))
     if Section.GROWTH in sections:
         sizes = growth.scaled(options.growth_rows)
         record.costs.extend(

@@ -26,6 +26,8 @@ class Section(StrEnum):
     CHUNKS = "chunks"
     PUBLICATION = "publication"
     """Plans and publications of thousands of files, and publications after hundreds of runs; without Spark."""
+    PAGES = "pages"
+    """The time of each page over three years of days, 1,000 runs, and 200 datasets; without Spark."""
     GROWTH = "growth"
     """Each command and page over larger and larger published tables. Each table gets one small run, with Spark."""
     JOB = "job"

@@ -17,7 +17,7 @@ from benchmarks.results import Cost, Results, Runs
 
 RATIO_COLUMNS = ("job", "against", "ratio", "in the rounds", "asked", "met")
 ENGINE_COLUMNS = ("engine", "reads", "settings")
-FIGURE_COLUMNS = ("planning and publishing", "took", "asked", "met")
+FIGURE_COLUMNS = ("without Spark", "took", "asked", "met")
 JOB_COLUMNS = (
     "job",
     "engine",

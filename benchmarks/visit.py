@@ -15,10 +15,10 @@ from backstream.runs.home import Home
 
 
 def _datasets_page(name: str) -> str:
-    from backstream.pages import views
+    from backstream.pages import lists
     from backstream.pages.store import PageStore
 
-    return views.overview_page(PageStore.from_home(Home.from_environment()), {f"backfill_{name}"}).html
+    return lists.overview_page(PageStore.from_home(Home.from_environment()), {f"backfill_{name}"}).html
 
 
 def _windows_page(name: str) -> str:

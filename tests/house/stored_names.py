@@ -62,13 +62,18 @@ def stored_names() -> dict[str, list[str]]:
     kinds = {
         "definition": _definition_keys(),
         "tables": _columns(),
-        "json": (f"{name}.{field.name}" for name, kind in _JSON.items() for field in fields(kind)),
+        "json": (f"{name}.{field}" for name, kind in _JSON.items() for field in _names(kind)),
         "files": _files(),
         "properties": _properties(),
         "commands": _commands(),
         "checks": _checks(),
     }
     return {kind: sorted(set(names)) for kind, names in kinds.items()}
+
+
+def _names(kind: Any) -> Iterator[str]:
+    """Yield the fields of a dataclass or of a named tuple."""
+    yield from getattr(kind, "_fields", None) or (field.name for field in fields(kind))
 
 
 def _definition_keys() -> Iterator[str]:

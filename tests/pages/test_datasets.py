@@ -7,8 +7,9 @@ from pathlib import Path
 from tests.pages.test_days import day, figures, row, seen
 
 from backstream.lake.ledger import RunRow
-from backstream.pages.datasets import Dataset, DefinitionEntry
+from backstream.pages.datasets import Dataset
 from backstream.pages.days import calendar_days
+from backstream.pages.definitions import DefinitionEntry
 from backstream.runs.dataset_state import DatasetState, DayIssue
 
 WARNED = row("february", 0, 4, verdict="warn")

@@ -6,7 +6,7 @@ import pytest
 from tests.workflow.history import CLICKS, at, write_clicks, write_definition
 
 from backstream.definition.loader import load_definition
-from backstream.pages.datasets import DefinitionEntry
+from backstream.pages.definitions import DefinitionEntry
 from backstream.pages.form_problems import FORM, find_problems, range_of
 from backstream.pages.reprocess import ReprocessForm
 from backstream.runs.home import Home

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from tests.pages.test_days import day, row
 
+from backstream.pages.lists import runs_page
 from backstream.pages.render import impact_text
-from backstream.pages.runs import find_report, list_newest_runs
+from backstream.pages.runs import find_report, list_all_runs
 from backstream.pages.store import PageStore
-from backstream.pages.views import runs_page
 from backstream.runs.home import Home
 from backstream.runs.requests import RunRequest
 from backstream.runs.status import RunStatus
@@ -53,7 +53,7 @@ def test_a_run_that_died_in_its_plan_is_listed_with_who_why_and_its_error(tmp_pa
         "until_ms": day(1),
     }
     request("manual__1", **told).write(Home(tmp_path))
-    (run,) = list_newest_runs(Home(tmp_path), ["backfill_flights"], [])
+    (run,) = list_all_runs(Home(tmp_path), ["backfill_flights"], [])
     assert (run.state.value, run.by, run.reason, run.error, run.dag_id) == (
         "failed",
         "ada",
@@ -67,14 +67,14 @@ def test_a_dry_run_is_no_running_run_and_shows_its_result(tmp_path: Path) -> Non
     leave_run(tmp_path, "r.aaa")
     leave_run(tmp_path, "r.bbb", dataset="clicks", planned_at_s=1)
     request(RUN_ID, is_dry_run=True, run_id="r.aaa", impact=IMPACT).write(Home(tmp_path))
-    planned, dry = list_newest_runs(Home(tmp_path), ["backfill_flights", "backfill_clicks"], [])
+    planned, dry = list_all_runs(Home(tmp_path), ["backfill_flights", "backfill_clicks"], [])
     assert (planned.state.value, planned.phase) == ("planned", "replay, 0 of 1 chunks")
     assert (dry.state.value, dry.phase, dry.impact) == ("dry_run", "", IMPACT)
 
 
 def test_a_request_under_way_says_that_it_is_being_planned(tmp_path: Path) -> None:
     request("manual__1").write(Home(tmp_path))
-    (run,) = list_newest_runs(Home(tmp_path), ["backfill_flights"], [])
+    (run,) = list_all_runs(Home(tmp_path), ["backfill_flights"], [])
     assert (run.state.value, run.phase, run.interval) == ("requested", "plan", None)
 
 
@@ -100,24 +100,24 @@ def test_a_dry_run_without_published_rows_would_replace_nothing() -> None:
 def test_an_ended_run_is_that_of_the_ledger(tmp_path: Path) -> None:
     leave_run(tmp_path, "r.aaa", report="<p>")
     ended = [row("r.aaa", 0, 2, verdict="warn"), row("r.gone", 0, 2, RunStatus.REFUSED, "fail")]
-    runs = list_newest_runs(Home(tmp_path), ["backfill_flights"], ended)
+    runs = list_all_runs(Home(tmp_path), ["backfill_flights"], ended)
     assert {(run.run_id, run.state.value, run.verdict, run.rows) for run in runs} == {
         ("r.aaa", "published", "warn", 1),
         ("r.gone", "refused", "fail", 1),
     }
 
 
-def test_the_newest_run_comes_first_and_only_the_newest_are_listed(tmp_path: Path) -> None:
+def test_the_newest_run_comes_first(tmp_path: Path) -> None:
     for number in range(4):
         leave_run(tmp_path, f"r.{number}", planned_at_s=number)
-    runs = list_newest_runs(Home(tmp_path), ["backfill_flights"], [], limit=2)
-    assert [run.plan_hash for run in runs] == ["3", "2"]
+    runs = list_all_runs(Home(tmp_path), ["backfill_flights"], [])
+    assert [run.plan_hash for run in runs] == ["3", "2", "1", "0"]
 
 
 def test_runs_of_dags_that_a_user_may_not_read_are_not_listed(tmp_path: Path) -> None:
     leave_run(tmp_path, "r.aaa", dataset="flights")
     leave_run(tmp_path, "r.bbb", dataset="salaries")
-    runs = list_newest_runs(Home(tmp_path), ["backfill_flights", "salaries"], [])
+    runs = list_all_runs(Home(tmp_path), ["backfill_flights", "salaries"], [])
     assert [run.dataset for run in runs] == ["flights"]
 
 
@@ -127,7 +127,7 @@ def test_a_folder_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -
     (tmp_path / "runs" / "flights" / "r.bbb" / "run.json").write_text("{")
     (tmp_path / "requests" / "flights").mkdir(parents=True)
     (tmp_path / "requests" / "flights" / "x.json").write_text("{}")
-    runs = list_newest_runs(Home(tmp_path), ["backfill_flights"], [])
+    runs = list_all_runs(Home(tmp_path), ["backfill_flights"], [])
     assert [run.plan_hash for run in runs] == ["aaa"]
 
 

@@ -128,7 +128,7 @@ def record_run(home: Home, row: RunRow) -> bool:
     from backstream.lake import ledger_tables
 
     key = () if row.status is RunStatus.FAILED else ("run_id", "status")
-    return ledger_tables.append_rows(home, RUNS, RUNS_TABLE, key, [_to_stored(row)])
+    return ledger_tables.append_rows(home, RUNS, RUNS_TABLE, key, [stored_run(row)])
 
 
 def record_checks(home: Home, dataset: str, audit: Audit) -> bool:
@@ -183,8 +183,8 @@ def ledger_version(home: Home) -> str:
     return " ".join(location for location in locations if location)
 
 
-def _to_stored(row: RunRow) -> dict[str, Any]:
-    """Return the row as the table stores it, with timestamps instead of milliseconds."""
+def stored_run(row: RunRow) -> dict[str, Any]:
+    """Return the row of a run as the table stores it, with timestamps instead of milliseconds."""
     instants = {name: utc_datetime(getattr(row, f"{name}_ms")) for name in _INSTANT_COLUMNS}
     return {
         column.name: instants.get(column.name, getattr(row, column.name, None)) for column in RUNS_TABLE.columns

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from backstream.lake.ledger import RunRow
 from backstream.runs.results import CheckOutcome
 
-_RUNS_SHOWN = 40
+RUNS_SHOWN = 40
+"""Runs in the history of a check."""
 _SEVERITY_ORDER = [
     outcome.value
     for outcome in (CheckOutcome.ERROR, CheckOutcome.FAIL, CheckOutcome.WARN, CheckOutcome.INFO, CheckOutcome.PASS)
@@ -66,7 +67,7 @@ def check_histories(rows: Sequence[CheckRow], runs: Sequence[RunRow]) -> tuple[l
     """
     by_run_and_name = {(row.run_id, row.name): row for row in rows}
     checked = {row.run_id for row in rows}
-    shown = list({run.run_id: run for run in runs if run.run_id in checked}.values())[:_RUNS_SHOWN]
+    shown = list({run.run_id: run for run in runs if run.run_id in checked}.values())[:RUNS_SHOWN]
     latest: dict[str, CheckRow] = {}
     for run in reversed(shown):
         latest |= {row.name: row for row in rows if row.run_id == run.run_id}

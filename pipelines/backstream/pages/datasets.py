@@ -4,42 +4,31 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
+from functools import cached_property, lru_cache, partial
 
-from backstream.definition.folder import list_definition_files
-from backstream.definition.loader import load_definition
-from backstream.definition.model import Definition
-from backstream.errors import SpecError
 from backstream.eventtime.instants import DAY_MS, SECOND_MS
 from backstream.eventtime.intervals import Interval
 from backstream.lake.ledger import RunRow
 from backstream.pages.days import CalendarDay, DayRange, DayStatus, calendar_days, consecutive_days
+from backstream.pages.definitions import DefinitionEntry, find_definition_entry, load_definition_entries
 from backstream.pages.runs import BACKFILL, dataset_of_dag
-from backstream.pages.store import PageStore, cached_by_mtime
+from backstream.pages.store import PageStore, load_figures, load_observation
 from backstream.runs.dataset_state import DatasetState, DayTotals
-from backstream.runs.home import definitions_folders
+from backstream.runs.home import Home
 from backstream.runs.status import RunStatus
 from backstream.workflow.status import RunState, list_unfinished_runs
 
 _RECENT_DAYS = 90
+_MAX_CACHED = 512
+"""Datasets whose days are kept between requests."""
 _ATTENTION = (DayStatus.FAILED, DayStatus.STALE, DayStatus.FAIL, DayStatus.MISSING)
 _STANDING = (DayStatus.FAIL, DayStatus.WARN, DayStatus.PASS)
 """Verdicts of published days, the worst first."""
 _NAMED = (DayStatus.FAILED, DayStatus.STALE, DayStatus.FAIL, DayStatus.WARN, DayStatus.MISSING, DayStatus.OPEN)
 """Statuses that the badge of a dataset counts, the most severe first."""
-
-
-@dataclass(frozen=True, slots=True)
-class DefinitionEntry:
-    """A definition file: its content, or its problem."""
-
-    name: str
-    definition: Definition | None
-    problem: str
-    path: Path
 
 
 @dataclass(frozen=True)
@@ -111,9 +100,14 @@ class Dataset:
         """Number of days by status, without those that are as intended."""
         return [(status, count) for status in _NAMED if (count := self.count(status))]
 
+    @cached_property
+    def counts(self) -> Counter[DayStatus]:
+        """Number of days by status."""
+        return Counter(day.status for day in self.days)
+
     def count(self, status: DayStatus) -> int:
         """Return the number of days with a status."""
-        return sum(day.status is status for day in self.days)
+        return self.counts[status]
 
     @property
     def stale_windows(self) -> int:
@@ -126,12 +120,18 @@ class Dataset:
         return self.days[index] if index < len(self.days) and self.days[index].day_ms == day_ms else None
 
 
-def list_dataset_names(records: PageStore, dag_ids: Collection[str]) -> list[str]:
-    """Return the names of datasets with a definition or a recorded run whose DAG is in `dag_ids`."""
-    return sorted(name for name in _names(records) if BACKFILL + name in dag_ids)
+def load_datasets(records: PageStore, dag_ids: Collection[str]) -> list[Dataset]:
+    """Return the datasets with a definition or a recorded run whose DAG is in `dag_ids`, by name.
+
+    Raises:
+        LedgerError: when the catalog is not reachable.
+    """
+    entries = load_definition_entries()
+    names = sorted(name for name in entries.keys() | records.datasets() if BACKFILL + name in dag_ids)
+    return [load_dataset(records, name, entries.get(name)) for name in names]
 
 
-def load_dataset(records: PageStore, name: str) -> Dataset:
+def load_dataset(records: PageStore, name: str, entry: DefinitionEntry | None) -> Dataset:
     """Return the state of one dataset.
 
     Raises:
@@ -140,10 +140,18 @@ def load_dataset(records: PageStore, name: str) -> Dataset:
     now_ms = int(time.time() * SECOND_MS)
     runs = records.runs(name)
     unended = tuple(list_unfinished_runs(records.home, name, {row.run_id for row in runs}, now_ms))
-    seen = records.observation(name)
-    busy = [run.interval for run in unended if run.state.is_active and run.interval]
-    days = calendar_days(runs, lambda run_id: records.figures(name, run_id), seen, busy)
-    return Dataset(name, find_definition_entry(name), runs, unended, tuple(days), seen, now_ms)
+    busy = tuple(run.interval for run in unended if run.state.is_active and run.interval)
+    days = _load_days(records.home, name, runs, records.modified_ns(name), busy)
+    return Dataset(name, entry, runs, unended, days, records.observation(name), now_ms)
+
+
+@lru_cache(maxsize=_MAX_CACHED)
+def _load_days(
+    home: Home, name: str, runs: tuple[RunRow, ...], modified_ns: tuple[int, ...], busy: tuple[Interval, ...]
+) -> tuple[CalendarDay, ...]:
+    """Return the days of a dataset; the ledger rows and the times of the other files are the key of the cache."""
+    del modified_ns
+    return tuple(calendar_days(runs, partial(load_figures, home, name), load_observation(home, name), busy))
 
 
 def find_dataset(records: PageStore, dag_id: str) -> Dataset | None:
@@ -152,40 +160,18 @@ def find_dataset(records: PageStore, dag_id: str) -> Dataset | None:
     A dataset has three DAGs: `backfill_`, `restate_`, and `reprocess_`.
     """
     name = dataset_of_dag(dag_id)
-    return load_dataset(records, name) if name and name in _names(records) else None
-
-
-def _names(records: PageStore) -> set[str]:
-    return {entry.name for entry in list_definition_entries()} | records.datasets()
+    entry = find_definition_entry(name) if name else None
+    return load_dataset(records, name, entry) if name and (entry or name in records.datasets()) else None
 
 
 def sum_day_totals(figures: Sequence[DayTotals]) -> DayTotals | None:
     """Return the sums over days; None without days."""
     if not figures:
         return None
-    fields = list(DayTotals.__dataclass_fields__)[1:]
+    fields = DayTotals._fields[1:]
     return DayTotals(figures[0].day_ms, *(sum(getattr(day, name) for day in figures) for name in fields))
 
 
 def is_published_run(run: RunRow) -> bool:
     """Return whether a run published its rows."""
     return run.status is RunStatus.PUBLISHED
-
-
-def find_definition_entry(name: str) -> DefinitionEntry | None:
-    """Return the definition file of a dataset; None if there is none."""
-    return next((entry for entry in list_definition_entries() if entry.name == name), None)
-
-
-def list_definition_entries() -> list[DefinitionEntry]:
-    """Return all definition files, valid or not."""
-    return [_load_entry(path) for path in list_definition_files(*definitions_folders())]
-
-
-@cached_by_mtime
-def _load_entry(path: Path) -> DefinitionEntry:
-    try:
-        definition = load_definition(path)
-    except SpecError as error:
-        return DefinitionEntry(path.stem, None, str(error), path)
-    return DefinitionEntry(definition.name, definition, "", path)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
+from typing import NamedTuple
 from urllib.parse import urlencode
 
 from markupsafe import Markup, escape
@@ -43,8 +44,7 @@ class DayStatus(StrEnum):
     """Not published; the day has events, and is before the first or after the last published day."""
 
 
-@dataclass(frozen=True, slots=True)
-class CalendarDay:
+class CalendarDay(NamedTuple):
     """One day; `run_id` is the run that published its current rows, and `verdict` is that of these rows.
 
     `rejected` is a newer run that published nothing; the day keeps the status of its published rows.
@@ -282,11 +282,6 @@ def describe_day(day: CalendarDay) -> str:
     if day.rejected:
         parts.append("a newer run published nothing")
     return ", ".join(parts)
-
-
-def last_day(days: Sequence[CalendarDay]) -> str:
-    """Return the newest day as ISO 8601; empty without days."""
-    return utc_datetime(days[-1].day_ms).date().isoformat() if days else ""
 
 
 def day_span(since_ms: int, until_ms: int) -> str:

@@ -9,7 +9,7 @@ from backstream.definition.model import Definition
 from backstream.errors import PlanError, RangeError, SpecError
 from backstream.eventtime.instants import instant_ms
 from backstream.eventtime.intervals import Interval, require_whole_days
-from backstream.pages.datasets import DefinitionEntry
+from backstream.pages.definitions import DefinitionEntry
 from backstream.pages.reprocess import RANGE, ReprocessForm, requested_days
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode

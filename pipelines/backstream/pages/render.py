@@ -17,6 +17,7 @@ from backstream.eventtime.instants import DAY_MS, SECOND_MS, instant_text
 from backstream.pages import days
 from backstream.pages.checks import CheckHistory
 from backstream.pages.datasets import Dataset, is_published_run, sum_day_totals
+from backstream.pages.filters import Filter
 from backstream.pages.policy import policy
 from backstream.report import formatting
 from backstream.report.line_charts import draw_trend
@@ -58,6 +59,11 @@ def note_page(title: str, sentence: str, hint: str = "", kind: str = "none", sta
 def query(**values: object) -> str:
     """Return a query string without the values that are None."""
     return urlencode({name: value for name, value in values.items() if value is not None})
+
+
+def listed_query(chosen: Filter, dag_id: str = "", **changes: object) -> str:
+    """Return the query string of a filtered list, such as that of its next page or of its CSV file."""
+    return query(**{"dag_id": dag_id or None, **chosen.query, **changes})
 
 
 def relative_time(value_ms: int, now_ms: int) -> Markup:
@@ -143,6 +149,7 @@ def _environment() -> jinja2.Environment:
         "impact_text": impact_text,
         "is_published": is_published_run,
         "links": dataset_links,
+        "listed_query": listed_query,
         "query": query,
         "totals": sum_day_totals,
         "trend": completeness_trend,

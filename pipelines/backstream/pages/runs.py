@@ -13,7 +13,7 @@ from backstream.eventtime.instants import SECOND_MS
 from backstream.lake.ledger import RunRow
 from backstream.pages.store import cached_by_mtime
 from backstream.runs.home import Home, RunFolder, load_json
-from backstream.runs.requests import RunRequest, load_requests
+from backstream.runs.requests import RunRequest
 from backstream.runs.status import RunStatus
 from backstream.workflow.status import RunState, load_run_state, state_of_request, state_of_row
 
@@ -61,32 +61,30 @@ def find_folder(home: Home, dag_id: str, trigger: str) -> RunFolder | None:
 
 def _requests_of(home: Home, dag_id: str) -> list[RunRequest]:
     name = dataset_of_dag(dag_id)
-    return load_requests(home, name) if name else []
+    return _load_requests(home, name) if name else []
 
 
-def list_newest_runs(
-    home: Home, dag_ids: Collection[str], rows: Sequence[RunRow], limit: int = 200
-) -> list[RunState]:
+def list_all_runs(home: Home, dag_ids: Collection[str], rows: Sequence[RunRow]) -> list[RunState]:
     """Return the runs of the datasets of these DAGs, newest first: planned ones, and requests without a plan.
 
     Args:
         home: the folder with the runs.
         dag_ids: one DAG per dataset.
         rows: the ledger, newest first. The files of a run that it lists as published or refused are not read.
-        limit: maximum number of runs.
     """
     now_ms = int(time.time() * SECOND_MS)
-    runs = [run for dag_id in dag_ids for run in _list_runs(home, dag_id, rows, limit, now_ms)]
-    return sorted(runs, key=lambda run: run.started_ms, reverse=True)[:limit]
+    by_dataset: dict[str, list[RunRow]] = {}
+    for row in rows:
+        by_dataset.setdefault(row.dataset, []).append(row)
+    names = filter(None, map(dataset_of_dag, dag_ids))
+    runs = [run for name in names for run in _list_runs(home, name, by_dataset.get(name, []), now_ms)]
+    return sorted(runs, key=lambda run: run.started_ms, reverse=True)
 
 
-def _list_runs(home: Home, dag_id: str, rows: Sequence[RunRow], limit: int, now_ms: int) -> Iterator[RunState]:
-    name = dataset_of_dag(dag_id)
-    if name is None:
-        return
-    recorded = {row.run_id: row for row in reversed(rows) if row.dataset == name}  # the newest row of each run
-    requests = {(name, request.triggered_by): request for request in load_requests(home, name)}
-    for folder in _list_folders(home, dag_id)[:limit]:
+def _list_runs(home: Home, name: str, rows: Sequence[RunRow], now_ms: int) -> Iterator[RunState]:
+    recorded = {row.run_id: row for row in reversed(rows)}  # the newest row of each run
+    requests = {(name, request.triggered_by): request for request in _load_requests(home, name)}
+    for folder in _list_folders(home, BACKFILL + name):
         row = recorded.pop(folder.path.name, None)
         if row and row.status is not RunStatus.FAILED:
             yield state_of_row(row, requests)
@@ -112,6 +110,13 @@ def _list_folders(home: Home, dag_id: str) -> list[RunFolder]:
     planned = [folder for folder in folders if folder.plan.is_file()]
     return sorted(planned, key=lambda folder: folder.plan.stat().st_mtime, reverse=True)
 
+
+def _load_requests(home: Home, name: str) -> list[RunRequest]:
+    """Return the readable requests for runs of a dataset; a file is read again only when it changes."""
+    return [found for path in home.requests(name).glob("*.json") if (found := _load_request(path))]
+
+
+_load_request = cached_by_mtime(RunRequest.read)
 
 _SUMMARY_KEYS = ("triggered_by", "plan_hash")
 

@@ -61,7 +61,7 @@ class PageStore:
 
     def runs(self, dataset: str) -> tuple[RunRow, ...]:
         """Return the ledger rows of a dataset, newest first."""
-        return tuple(row for row in _runs(self.home, self.version) if row.dataset == dataset)
+        return _runs_of(self.home, self.version, dataset)
 
     def all_runs(self) -> tuple[RunRow, ...]:
         """Return the ledger rows of all datasets, newest first."""
@@ -71,24 +71,42 @@ class PageStore:
         """Return the names of the datasets with recorded runs."""
         return {row.dataset for row in _runs(self.home, self.version)}
 
-    def checks(self, dataset: str) -> tuple[CheckRow, ...]:
-        """Return the check results of a dataset."""
-        return _checks(self.home, self.version, dataset)
+    def checks(self, dataset: str, run_ids: frozenset[str]) -> tuple[CheckRow, ...]:
+        """Return the check results of some runs of a dataset."""
+        return _checks(self.home, self.version, dataset, run_ids)
 
     def figures(self, dataset: str, run_id: str) -> dict[int, DayTotals]:
         """Return the totals of a run by day in ms; empty if the run has none."""
-        return _load_totals(self.home.run(dataset, run_id).day_totals)
+        return load_figures(self.home, dataset, run_id)
+
+    def modified_ns(self, dataset: str) -> tuple[int, ...]:
+        """Return the modification times of the files that the days of a dataset are derived from."""
+        files = [
+            self.home.observation(dataset),
+            *(self.folder(dataset, row.run_id).day_totals for row in self.runs(dataset)),
+        ]
+        return tuple(map(_modified_ns, files))
 
     def observation(self, dataset: str) -> DatasetState | None:
         """Return the newest scan of a dataset; None if there is none, or the file is not readable."""
-        try:
-            return DatasetState.read(self.home.observation(dataset))
-        except (BackstreamError, KeyError, TypeError):
-            return None
+        return load_observation(self.home, dataset)
 
     def folder(self, dataset: str, run_id: str) -> RunFolder:
         """Return the folder of a run."""
         return self.home.run(dataset, run_id)
+
+
+def load_figures(home: Home, dataset: str, run_id: str) -> dict[int, DayTotals]:
+    """Return the totals of a run by day in ms; empty if the run has none."""
+    return _load_totals(home.run(dataset, run_id).day_totals)
+
+
+def load_observation(home: Home, dataset: str) -> DatasetState | None:
+    """Return the newest scan of a dataset; None if there is none, or the file is not readable."""
+    try:
+        return DatasetState.read(home.observation(dataset))
+    except (BackstreamError, KeyError, TypeError):
+        return None
 
 
 @lru_cache(maxsize=2)
@@ -96,12 +114,19 @@ def _runs(home: Home, version: str) -> tuple[RunRow, ...]:
     return tuple(ledger.list_runs(home)) if version else ()
 
 
+@lru_cache(maxsize=_MAX_CACHED)
+def _runs_of(home: Home, version: str, dataset: str) -> tuple[RunRow, ...]:
+    return tuple(row for row in _runs(home, version) if row.dataset == dataset)
+
+
 @lru_cache(maxsize=32)
-def _checks(home: Home, version: str, dataset: str) -> tuple[CheckRow, ...]:
+def _checks(home: Home, version: str, dataset: str, run_ids: frozenset[str]) -> tuple[CheckRow, ...]:
     if not version:
         return ()
     names = CheckRow.__dataclass_fields__
-    return tuple(CheckRow(**{name: row[name] for name in names}) for row in ledger.list_checks(home, dataset))
+    return tuple(
+        CheckRow(**{name: row[name] for name in names}) for row in ledger.list_checks(home, dataset, run_ids)
+    )
 
 
 @cached_by_mtime

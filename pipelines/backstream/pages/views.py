@@ -3,65 +3,51 @@
 from __future__ import annotations
 
 from asyncio import to_thread
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from backstream.errors import BackstreamError, SpecError
 from backstream.eventtime.instants import DAY_MS, instant_ms, instant_text
-from backstream.pages import checks as histories
 from backstream.pages import datasets, days
 from backstream.pages.airflow import Airflow, DagRun, RejectedError
-from backstream.pages.datasets import DefinitionEntry
 from backstream.pages.days import DayStatus, runs_covering
+from backstream.pages.definitions import DefinitionEntry, find_definition_entry
+from backstream.pages.filters import Filter
 from backstream.pages.form_problems import FORM, find_problems, range_of
 from backstream.pages.render import Page, note_page, page, time_left_text
 from backstream.pages.reprocess import next_day
-from backstream.pages.runs import BACKFILL, dataset_of_dag, list_newest_runs
+from backstream.pages.runs import dataset_of_dag
 from backstream.pages.store import PageStore
 from backstream.pages.watermark import draw_curve, load_curve, parse_delay_ms
 from backstream.pages.windows import count_changes_by_run, day_windows, find_newest_audited
 from backstream.runs.home import Home
-from backstream.runs.status import RunStatus
 from backstream.workflow.allowed_ranges import find_possible_days, require_possible_range
 from backstream.workflow.impact import Impact, estimate_impact
 
-_SEVERITY_ORDER = (DayStatus.FAILED, DayStatus.STALE, DayStatus.FAIL, DayStatus.MISSING)
 _MAX_RANGES = 12
+_ALL = Filter()
 BAD_REQUEST, FORBIDDEN, NOT_FOUND = 400, 403, 404
 
 
-def overview_page(records: PageStore, dag_ids: Collection[str]) -> Page:
-    """Return the page of all datasets, those that need attention first."""
-    shown = [datasets.load_dataset(records, name) for name in datasets.list_dataset_names(records, dag_ids)]
-    shown.sort(key=lambda dataset: (*(-dataset.count(status) for status in _SEVERITY_ORDER), dataset.name))
-    running = any(dataset.running for dataset in shown)
-    return page(
-        "overview.html",
-        title="Backfills",
-        tab="overview",
-        datasets=shown,
-        left=time_left_text,
-        reload=running,
-        statuses=DayStatus,
-    )
-
-
-def windows_page(records: PageStore, dag_id: str, *, may_run: bool) -> Page:
-    """Return the page of a dataset with its calendar."""
+def windows_page(records: PageStore, dag_id: str, chosen: Filter = _ALL, *, may_run: bool) -> Page:
+    """Return the page of a dataset with the calendar of the days that the filter selects."""
     found = datasets.find_dataset(records, dag_id)
     if found is None:
-        return _unknown(dag_id)
+        return unknown_dataset_page(dag_id)
+    shown = [day for day in found.days if chosen.has_day(day)]
+    ranges = [item for item in found.attention if chosen.has_range(item)]
     return page(
         "dataset.html",
         title=f"{found.name}: windows",
         dataset=found,
         tab="dataset",
-        years=days.calendar_years(found.days, dag_id),
+        chosen=chosen,
+        shown=len(shown),
+        years=days.calendar_years(shown, dag_id),
         counts=[(status, found.count(status)) for status in DayStatus if found.count(status)],
-        attention=found.attention[:_MAX_RANGES],
-        more=len(found.attention[_MAX_RANGES:]),
-        last_day=days.last_day(found.days),
+        attention=ranges[:_MAX_RANGES],
+        more=len(ranges[_MAX_RANGES:]),
         left=time_left_text,
         may_run=may_run,
         reload=bool(found.running),
@@ -77,7 +63,7 @@ def day_page(records: PageStore, dag_id: str, text: str, *, may_run: bool) -> Pa
         return note_page("Invalid day", f"A day has the form 2013-02-08, got {text!r}.", status=NOT_FOUND)
     shown = found.day(day_ms) if found else None
     if found is None:
-        return _unknown(dag_id)
+        return unknown_dataset_page(dag_id)
     if shown is None:
         sentence = f"{found.name} has no runs and no events on {text}. Select a day in the calendar."
         return note_page("No data", sentence, status=NOT_FOUND)
@@ -105,7 +91,7 @@ def watermark_page(records: PageStore, dag_id: str, delay: str) -> Page:
     """Return the page with the lost records by watermark delay."""
     found = datasets.find_dataset(records, dag_id)
     if found is None:
-        return _unknown(dag_id)
+        return unknown_dataset_page(dag_id)
     title = f"{found.name}: watermark"
     content: dict[str, Any] = {"dataset": found, "tab": "watermark", "title": title, "typed": delay}
     try:
@@ -121,42 +107,6 @@ def watermark_page(records: PageStore, dag_id: str, delay: str) -> Page:
     selected = curve.at(selected_ms, "selected") if curve and selected_ms is not None else None
     charts = draw_curve(curve, selected) if curve else None
     return page("watermark.html", **content, curve=curve, selected=selected, charts=charts, problem=problem)
-
-
-def checks_page(records: PageStore, dag_id: str) -> Page:
-    """Return the page with the results of each check by run."""
-    found = datasets.find_dataset(records, dag_id)
-    if found is None:
-        return _unknown(dag_id)
-    shown, history = histories.check_histories(records.checks(found.name), found.runs)
-    title = f"{found.name}: checks"
-    return page("checks.html", title=title, dataset=found, tab="checks", runs=shown, history=history)
-
-
-def runs_page(records: PageStore, dag_ids: Collection[str], dag_id: str | None) -> Page:
-    """Return the page of the newest runs of all datasets, or of one."""
-    found = datasets.find_dataset(records, dag_id) if dag_id else None
-    if dag_id and found is None:
-        return _unknown(dag_id)
-    shown = [found.dag_id] if found else sorted(_one_dag_per_dataset(dag_ids))
-    listed = list_newest_runs(records.home, shown, records.all_runs())
-    return page(
-        "runs.html",
-        title=f"{found.name}: runs" if found else "Runs",
-        dataset=found,
-        tab="runs",
-        runs=listed,
-        has_report=lambda run: records.folder(run.dataset, run.run_id).report.is_file(),
-        under_way=found.running if found else [],
-        awaiting=[run for run in listed if run.state is RunStatus.AWAITING_APPROVAL],
-        left=time_left_text,
-        reload=bool(found and found.running),
-    )
-
-
-def _one_dag_per_dataset(dag_ids: Collection[str]) -> set[str]:
-    """Return the `backfill_` DAGs, which decide who may see a dataset."""
-    return {dag_id for dag_id in dag_ids if dag_id.startswith(BACKFILL)}
 
 
 def refuse_run_page(dag_id: str) -> Page:
@@ -186,7 +136,7 @@ async def form(
     """
     name = dataset_of_dag(dag_id)
     if name is None:
-        return _unknown(dag_id)
+        return unknown_dataset_page(dag_id)
     try:
         dag_form = await airflow.form(name)
     except RejectedError as error:
@@ -199,7 +149,7 @@ async def form(
         )
     if typed.get("since") and not typed.get("until"):
         typed = {**typed, "until": next_day(typed["since"])}
-    entry = datasets.find_definition_entry(name)
+    entry = find_definition_entry(name)
     definition = entry.definition if entry else None
     if problems is None:
         is_preview = "preview" in typed
@@ -227,11 +177,11 @@ async def started_page(dag_id: str, airflow: Airflow, typed: Mapping[str, str], 
     """Start a run and return its page; on an error, return the form with the entered values."""
     name = dataset_of_dag(dag_id)
     if name is None:
-        return _unknown(dag_id)
+        return unknown_dataset_page(dag_id)
     try:
         dag_form = await airflow.form(name)
         # In a separate thread, because it can read files of the source.
-        problems = await to_thread(find_problems, dag_form, typed, datasets.find_definition_entry(name), home)
+        problems = await to_thread(find_problems, dag_form, typed, find_definition_entry(name), home)
         if problems:
             return await form(dag_id, airflow, typed, home, problems, BAD_REQUEST)
         run_id = await airflow.start_run(dag_form.dag_id, dag_form.conf(typed))
@@ -268,7 +218,8 @@ def _head_values(name: str, dag_id: str) -> Mapping[str, str]:
     return {"name": name, "dag_id": dag_id}
 
 
-def _unknown(dag_id: str) -> Page:
+def unknown_dataset_page(dag_id: str) -> Page:
+    """Return the page for a DAG without a dataset."""
     return note_page(
         "Unknown dataset",
         f"DAG {dag_id} has no definition and no recorded runs.",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from backstream.eventtime.intervals import Interval
 from backstream.runs.home import load_json, write_json
@@ -73,8 +73,7 @@ class DatasetState:
         return cls(**content | issues | {"problems": tuple(content["problems"])})
 
 
-@dataclass(frozen=True, slots=True)
-class DayTotals:
+class DayTotals(NamedTuple):
     """The counts of a run in the windows of one UTC day.
 
     `problem_windows` counts the windows that lower the verdict: missing, unaccounted for, or too late on a day
@@ -93,7 +92,7 @@ class DayTotals:
 
 def write_day_totals(path: Path, figures: Sequence[DayTotals]) -> None:
     """Write as JSON by atomic rename."""
-    names = list(DayTotals.__dataclass_fields__)
+    names = list(DayTotals._fields)
     write_json(path, {"columns": names, "days": [[getattr(totals, name) for name in names] for totals in figures]})
 
 
@@ -104,7 +103,8 @@ def load_day_totals(path: Path) -> list[DayTotals]:
         LedgerError: when there is no such file.
     """
     content = load_json(path, "day figures")
-    return [DayTotals(**dict(zip(content["columns"], values, strict=True))) for values in content["days"]]
+    places = [content["columns"].index(name) for name in DayTotals._fields]
+    return [DayTotals(*(values[place] for place in places)) for values in content["days"]]
 
 
 def _issues(content: Iterable[dict[str, Any]]) -> tuple[DayIssue, ...]:

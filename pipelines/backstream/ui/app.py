@@ -12,7 +12,7 @@ from airflow.api_fastapi.auth.managers.models.resource_details import AccessView
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag, requires_access_view
 from fastapi import Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, Response
 from starlette.exceptions import HTTPException as AnyHttpError
 
 from backstream.errors import BackstreamError
@@ -21,17 +21,21 @@ from backstream.runs.home import Home
 from backstream.ui.request import (
     airflow,
     can_run,
+    csv_file,
     form_values,
     html,
+    list_filter,
     page_store,
     provide_lake_once,
     readable_dags,
+    wants_csv,
 )
 from backstream.ui.run_routes import add_run_pages
 from backstream.ui.security import add_headers, on_bad_request, on_error, on_refusal, require_own_form
 
 _Dag = Annotated[str, Query(max_length=250)]
 _MAX_VALUE = 500
+_MAY_READ_RUNS = Depends(requires_access_dag("GET", DagAccessEntity.RUN))
 _Day = Annotated[str, Query(max_length=10)]
 
 
@@ -49,47 +53,61 @@ def application() -> FastAPI:
     app.exception_handler(AnyHttpError)(on_refusal)
     app.exception_handler(RequestValidationError)(on_bad_request)
     app.exception_handler(BackstreamError)(on_error)
+    _add_lists(app)
     _add_pages(app)
     _add_form(app)
     add_run_pages(app)
     return app
 
 
+def _add_lists(app: FastAPI) -> None:
+    """Add the pages of lists; each is also a CSV file of the selected rows."""
+    from backstream.pages import lists, views
+
+    @app.get("/overview", dependencies=[_MAY_READ_RUNS])
+    def overview(request: Request, user: GetUserDep) -> Response:
+        chosen, dag_ids = list_filter(request), readable_dags(user)
+        if wants_csv(request):
+            return csv_file(lists.datasets_csv(page_store(), dag_ids, chosen))
+        return html(lists.overview_page(page_store(), dag_ids, chosen))
+
+    @app.get("/runs", dependencies=[_MAY_READ_RUNS])
+    def runs(request: Request, user: GetUserDep, dag_id: _Dag | None = None) -> Response:
+        chosen, readable = list_filter(request), readable_dags(user) if dag_id is None else {dag_id}
+        if wants_csv(request):
+            return csv_file(lists.runs_csv(page_store(), readable, dag_id, chosen))
+        return html(lists.runs_page(page_store(), readable, dag_id, chosen))
+
+    @app.get("/dataset", dependencies=[_MAY_READ_RUNS])
+    def dataset(request: Request, user: GetUserDep, dag_id: _Dag) -> Response:
+        chosen = list_filter(request)
+        if wants_csv(request):
+            return csv_file(lists.days_csv(page_store(), dag_id, chosen))
+        return html(views.windows_page(page_store(), dag_id, chosen, may_run=can_run(user, dag_id)))
+
+    @app.get("/checks", dependencies=[_MAY_READ_RUNS])
+    def checks(request: Request, dag_id: _Dag) -> Response:
+        if wants_csv(request):
+            return csv_file(lists.checks_csv(page_store(), dag_id))
+        return html(lists.checks_page(page_store(), dag_id))
+
+
 def _add_pages(app: FastAPI) -> None:
     from backstream.pages import views
 
-    may_read_runs = Depends(requires_access_dag("GET", DagAccessEntity.RUN))
-
-    @app.get("/overview", dependencies=[may_read_runs])
-    def overview(user: GetUserDep) -> HTMLResponse:
-        return html(views.overview_page(page_store(), readable_dags(user)))
-
-    @app.get("/runs", dependencies=[may_read_runs])
-    def runs(user: GetUserDep, dag_id: _Dag | None = None) -> HTMLResponse:
-        readable = readable_dags(user) if dag_id is None else {dag_id}
-        return html(views.runs_page(page_store(), readable, dag_id))
-
-    @app.get("/dataset", dependencies=[may_read_runs])
-    def dataset(user: GetUserDep, dag_id: _Dag) -> HTMLResponse:
-        return html(views.windows_page(page_store(), dag_id, may_run=can_run(user, dag_id)))
-
-    @app.get("/day", dependencies=[may_read_runs])
+    @app.get("/day", dependencies=[_MAY_READ_RUNS])
     def day(user: GetUserDep, dag_id: _Dag, day: _Day) -> HTMLResponse:
         return html(views.day_page(page_store(), dag_id, day, may_run=can_run(user, dag_id)))
 
-    @app.get("/watermark", dependencies=[may_read_runs])
+    @app.get("/watermark", dependencies=[_MAY_READ_RUNS])
     def watermark(dag_id: _Dag, delay: Annotated[str, Query(max_length=40)] = "") -> HTMLResponse:
         return html(views.watermark_page(page_store(), dag_id, delay))
-
-    @app.get("/checks", dependencies=[may_read_runs])
-    def checks(dag_id: _Dag) -> HTMLResponse:
-        return html(views.checks_page(page_store(), dag_id))
 
 
 def _add_form(app: FastAPI) -> None:
     from backstream.pages import views
 
-    @app.get("/reprocess", dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.RUN))])
+    @app.get("/reprocess", dependencies=[_MAY_READ_RUNS])
     async def form(request: Request, user: GetUserDep, dag_id: _Dag) -> HTMLResponse:
         if not can_run(user, dag_id):
             return html(views.refuse_run_page(dag_id))

@@ -10,7 +10,7 @@ from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.base_auth_manager import COOKIE_NAME_JWT_TOKEN
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from fastapi import HTTPException, Request
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, Response
 
 from backstream.orchestration.connections import provide_lake
 from backstream.runs.home import Home
@@ -20,16 +20,43 @@ if TYPE_CHECKING:
     from airflow.api_fastapi.auth.managers.base_auth_manager import ResourceMethod
 
     from backstream.pages.airflow import Airflow
+    from backstream.pages.csv_files import CsvFile
+    from backstream.pages.filters import Filter
     from backstream.pages.render import Page
     from backstream.pages.store import PageStore
 
-_TOO_LARGE = 413
+_NOT_FOUND, _TOO_LARGE = 404, 413
+_MAX_VALUE = 200
 _MAX_FORM_LENGTH = 20_000
 
 
 def html(page: Page) -> HTMLResponse:
     """Return the response with a page."""
     return HTMLResponse(page.html, page.status, headers={"Content-Security-Policy": page.policy})
+
+
+def wants_csv(request: Request) -> bool:
+    """Return whether a request is for the CSV file of a list."""
+    return request.query_params.get("format") == "csv"
+
+
+def csv_file(file: CsvFile | None) -> Response:
+    """Return the response with a CSV file as a download.
+
+    Raises:
+        HTTPException: 404 without a file, for an unknown dataset.
+    """
+    if file is None:
+        raise HTTPException(_NOT_FOUND, "this dataset has no definition and no recorded runs")
+    headers = {"Content-Disposition": f'attachment; filename="{file.name}"'}
+    return Response(file.text, media_type="text/csv; charset=utf-8", headers=headers)
+
+
+def list_filter(request: Request) -> Filter:
+    """Return the filter in the address of a list; each value is cut to a length that a person enters."""
+    from backstream.pages.filters import Filter
+
+    return Filter.from_query({name: value[:_MAX_VALUE] for name, value in request.query_params.items()})
 
 
 def page_store() -> PageStore:
