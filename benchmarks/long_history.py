@@ -86,6 +86,7 @@ def _write_dataset(home: Home, name: str, days: int, runs: int) -> Iterator[RunR
         RunRequest(
             dataset=name,
             dag_id=f"reprocess_{name}",
+            dag_run_id=plan.triggered_by,
             triggered_by=plan.triggered_by,
             requested_at_ms=ended_ms - 6 * MINUTE_MS,
             by=USERS[number % len(USERS)],

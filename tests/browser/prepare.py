@@ -13,10 +13,9 @@ from airflow.sdk import timezone
 from airflow.utils.session import create_session
 from airflow.utils.state import DagRunState, TaskInstanceState
 from airflow.utils.types import DagRunTriggeredByType, DagRunType
-from tests.browser.seed import WAITING
+from tests.browser.seed import DAG_ID, TEAM_RUN, WAITING
 from tests.house.compose import commands
 
-DAG_ID = "reprocess_flights"
 ONLY_FLIGHTS = "OnlyFlights"
 """Role that can read the DAGs of one dataset and start none."""
 RUNS_FLIGHTS = "RunsFlights"
@@ -40,9 +39,9 @@ def run(*arguments: str) -> None:
     parsed.func(parsed)
 
 
-def park(run_id: str, session: Any) -> None:
-    """Create a run of `reprocess_flights` whose task `approve` waits for an answer, as if its tasks had run."""
-    dag: Any = DBDagBag().get_latest_version_of_dag(DAG_ID, session=session)
+def park(dag_id: str, run_id: str, group: str, session: Any) -> None:
+    """Create a run whose task `approve` waits for an answer, as if its tasks had run."""
+    dag: Any = DBDagBag().get_latest_version_of_dag(dag_id, session=session)
     run = dag.create_dagrun(
         run_id=run_id,
         run_after=timezone.utcnow(),
@@ -52,10 +51,14 @@ def park(run_id: str, session: Any) -> None:
         conf={"since": "2024-03-16T00:00:00Z", "until": "2024-03-18T00:00:00Z", "reason": "late files"},
         session=session,
     )
-    states = {"plan": "success", "audit": "success", "approve": TaskInstanceState.AWAITING_INPUT}
+    states = {
+        f"{group}plan": "success",
+        f"{group}audit": "success",
+        f"{group}approve": TaskInstanceState.AWAITING_INPUT,
+    }
     for ti in run.get_task_instances(session=session):
         ti.state = states.get(ti.task_id)
-        if ti.task_id == "approve":
+        if ti.task_id == f"{group}approve":
             session.add(HITLDetail(ti_id=ti.id, options=["Approve", "Reject"], subject="Publish?", multiple=False))
 
 
@@ -76,7 +79,8 @@ def main(password: str) -> None:
             security.add_user(name, name, name, **told)
     with create_session() as session:
         for run_id in WAITING:
-            park(run_id, session)
+            park(DAG_ID, run_id, "", session)
+        park(*TEAM_RUN, "load.", session)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from backstream.runs.approval_request import ApprovalRequest
 from backstream.runs.dataset_state import DatasetState, DayIssue, write_day_totals
 from backstream.runs.home import Home
 from backstream.runs.plan import ArrivalOrder, Chunk, InputFile, Mode, Plan
+from backstream.runs.requests import RunRequest
 from backstream.runs.results import Audit, Check, CheckOutcome, Publication, Severity, worst_verdict
 from backstream.runs.status import RunStatus
 from backstream.workflow.dataset_state import compute_day_totals
@@ -35,6 +37,10 @@ BAD_DAY = "2024-02-08"
 HOSTILE = '"><script>document.title="owned"</script><img src=x onerror=alert(1)>\u202etxt\x07'
 WAITING = tuple(f"manual__2024-03-20T06:0{n}:00+00:00" for n in range(4))
 """The runs that wait for approval, here and in Airflow; each test answers one of them."""
+DAG_ID = "reprocess_flights"
+TEAM_RUN = ("weekly", "manual__weekly")
+"""A run that waits in the task group `load` of a team's own DAG."""
+ANSWER_UNTIL_MS = instant_ms("2099-03-21T06:00Z", "until")
 PARTITIONS = ("EWR", "JFK", "LGA")
 
 _DEFINITION = """
@@ -233,6 +239,7 @@ def _flights(home: Home) -> None:
     leave(home, refused, frame_of(refused.since_ms, refused.until_ms), RunStatus.REFUSED, failed, RAN_MS - DAY_MS)
     _running(home, since_ms + 30 * DAY_MS)
     _waiting(home)
+    _dry_run(home)
     stale = tuple(
         DayIssue(since_ms + n * DAY_MS, "stale", "1 input file changed: late.parquet", 5) for n in (14, 15)
     )
@@ -247,18 +254,24 @@ def _waiting(home: Home) -> None:
     checks = [check("expected windows have events", CheckOutcome.WARN, "8 of 144 do not", Severity.WARNING)]
     row = {"window_start": "2024-03-16 05:00", "keys": {"carrier": HOSTILE}, "published": "11", "new": "14"}
     changed = {"name": "departures", "count": 44, "difference": "+132", "rows": [row | {"difference": "+3"}] * 8}
-    for n, trigger in enumerate(WAITING):
+    for n, (dag_id, run_id) in enumerate([*((DAG_ID, run_id) for run_id in WAITING), TEAM_RUN]):
         since_ms = instant_ms("2024-03-16", "since") + n * DAY_MS
+        is_team = (dag_id, run_id) == TEAM_RUN
+        group, trigger = ("load.", f"{dag_id}.load.plan.{run_id}") if is_team else ("", run_id)
         plan = plan_of(home, "flights", since_ms, since_ms + DAY_MS, trigger=trigger, reason="late files")
         plan.write()
+        asked = RunRequest("flights", dag_id, run_id, trigger, RAN_MS, by="ada", run_id=plan.run_id)
+        replace(asked, task_group=group.rstrip(".")).write(home)
         Audit(plan.run_id, "suite", worst_verdict(checks), "8 of 144 windows are empty", tuple(checks)).write(
             plan.folder.audit_result
         )
         plan.folder.report.write_text("<!doctype html><title>report</title><h1>Before approval</h1>", "utf-8")
         ApprovalRequest(
-            dag_id="reprocess_flights",
+            dag_id=dag_id,
+            dag_run_id=run_id,
+            task_id=f"{group}approve",
             asked_at_ms=RAN_MS,
-            until_ms=RAN_MS + DAY_MS,
+            until_ms=ANSWER_UNTIL_MS,
             text="text",
             unit_ms=HOUR_MS,
             verdict="warn",
@@ -267,6 +280,19 @@ def _waiting(home: Home) -> None:
             rows={"added": 0, "removed": 0, "changed": 44},
             aggregates=(changed,),
         ).write(plan.folder.approval_request)
+
+
+def _dry_run(home: Home) -> None:
+    """Write a dry run with its result."""
+    publisher = {"triggered_by": "scheduled__2024-02", "by": "ada", "reason": "first", "published_at_ms": RAN_MS}
+    impact = {"days": 2, "events": 1_484, "rows_replaced": 44, "publishers": [publisher | {"days": 1}]}
+    plan = plan_of(
+        home, "flights", instant_ms(BAD_DAY, "since"), instant_ms("2024-02-10", "until"), trigger="manual__dry"
+    )
+    plan.write()
+    asked = RunRequest("flights", DAG_ID, "manual__dry", "manual__dry", RAN_MS, by="ada", reason="how much?")
+    result = impact | {"other_publishers": 0, "seconds": (65.0, 180.0)}
+    replace(asked, is_dry_run=True, run_id=plan.run_id, impact=result).write(home)
 
 
 def _running(home: Home, since_ms: int) -> None:

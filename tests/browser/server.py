@@ -21,6 +21,13 @@ CHECKOUT = Path(__file__).parents[2]
 FAB = "airflow.providers.fab.auth_manager.fab_auth_manager.FabAuthManager"
 PASSWORD = "a password of a test"  # noqa: S105 - of a server that only this machine sees
 _START_LIMIT_S = 400.0
+_TEAM_DAG = """
+from airflow.sdk import DAG
+from backstream.airflow import BackfillTaskGroup
+
+with DAG("weekly", schedule=None):
+    BackfillTaskGroup("load", "flights", since="2024-03-20T00:00:00Z", until="2024-03-21T00:00:00Z")
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +53,7 @@ def running(folder: Path) -> Iterator[Server]:
     (port,) = free_ports(1)
     env = _environment(folder, home, definitions, port)
     define(definitions)
+    _add_dags(folder / "dags")
     with (folder / "airflow.log").open("wb") as log:
         prepare = [sys.executable, str(Path(__file__).with_name("prepare.py")), PASSWORD]
         preparing = subprocess.Popen(prepare, env=env, cwd=folder, stdout=log, stderr=log)
@@ -70,10 +78,18 @@ def running(folder: Path) -> Iterator[Server]:
             server.wait()
 
 
+def _add_dags(dags: Path) -> None:
+    """Add the DAG files of the checkout, and a team's own DAG with a task group."""
+    dags.mkdir()
+    for file in (CHECKOUT / "dags").glob("*.py"):
+        (dags / file.name).symlink_to(file)
+    (dags / "weekly.py").write_text(_TEAM_DAG, encoding="utf-8")
+
+
 def _environment(folder: Path, home: Home, definitions: Path, port: int) -> Mapping[str, str]:
     options: dict[str, object] = {
         "CORE__AUTH_MANAGER": FAB,
-        "CORE__DAGS_FOLDER": CHECKOUT / "dags",
+        "CORE__DAGS_FOLDER": folder / "dags",
         "CORE__PLUGINS_FOLDER": CHECKOUT / "plugins",
         "CORE__LOAD_EXAMPLES": False,
         "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder / 'airflow.db'}?timeout=60",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import pytest
-from tests.browser.seed import HOSTILE, WAITING
+from tests.browser.seed import DAG_ID, HOSTILE, TEAM_RUN, WAITING
 
 from backstream.text import visible_text
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.e2e
 
 OWN = {"Sec-Fetch-Site": "same-origin"}
-DAG_ID = "reprocess_flights"
 LOOKED_AT, APPROVED, REJECTED, CANCELED = WAITING
 
 Clients = dict[str | None, "httpx.Client"]
@@ -41,7 +40,7 @@ def question(clients: Clients, run_id: str) -> Any:
 
 def test_run_question_and_report_are_linked_both_ways(opened: Opened) -> None:
     page = opened(address("run", LOOKED_AT))
-    summary = "Waits for approval since 2024-03-20 06:00, until 2024-03-21 06:00 UTC"
+    summary = "Waits for approval since 2024-03-20 06:00, until 2099-03-21 06:00 UTC"
     assert page.locator(".summary").inner_text() == summary
     page.get_by_role("link", name="Approve or reject").click()
     page.get_by_role("link", name="Report", exact=True).click()
@@ -120,6 +119,53 @@ def test_a_run_that_airflow_has_ended_is_not_shown_as_running(clients: Clients) 
     assert "data-reload" not in after.text
     run = clients["admin"].get(f"/api/v2/dags/{DAG_ID}/dagRuns/{CANCELED}").json()
     assert run["state"] == "failed"
+
+
+def test_a_run_in_a_teams_own_dag_has_a_page_and_an_approval(clients: Clients) -> None:
+    team = urlencode(dict(zip(("dag_id", "run_id"), TEAM_RUN, strict=True)))
+    run = clients["admin"].get(f"/backstream/run?{team}").text
+    assert "Waits for approval since 2024-03-20 06:00" in run
+    assert "Log of load.approve" in run
+    assert "group=load" in clients["admin"].get("/backstream/runs?dag_id=backfill_flights").text
+    assert clients["flights"].get(f"/backstream/run?{team}").status_code == 403
+    answered = clients["admin"].post(f"/backstream/approval?{team}", data={"answer": "Approve"}, headers=OWN)
+    assert answered.status_code == 200
+    path = f"/api/v2/dags/{TEAM_RUN[0]}/dagRuns/{TEAM_RUN[1]}/taskInstances/load.approve/-1/hitlDetails"
+    assert clients["admin"].get(path).json()["chosen_options"] == ["Approve"]
+
+
+REFUSED = "/backstream/{}?dag_id=backfill_flights&run_id=manual__refused"
+
+
+def test_a_stopped_run_is_dismissed_with_a_reason_by_who_may_change_runs(clients: Clients, opened: Opened) -> None:
+    dismiss = REFUSED.format("dismiss")
+    for user in ("viewer", "flights"):
+        assert clients[user].post(dismiss, data={"reason": "known"}, headers=OWN).status_code == 403
+    assert clients["admin"].post(dismiss, data={"reason": "known"}).status_code == 403  # of another site
+    assert "A reason of 1 to 500" in clients["admin"].post(dismiss, data={"reason": " "}, headers=OWN).text
+    days = clients["admin"].get("/backstream/overview").text.count("s-failed")
+
+    page = opened("/backstream/runs?dag_id=backfill_flights")
+    page.get_by_role("link", name="Dismiss manual__refused").click()
+    page.get_by_label("Reason").fill("known <b>fault")
+    page.get_by_role("button", name="Dismiss run").click()
+
+    assert re.search(r"Dismissed by admin .*: known <b>fault", page.locator("main").inner_text())
+    assert page.get_by_role("button", name="Dismiss run").count() == 0
+    assert "Dismissed by admin" in clients["viewer"].get("/backstream/runs?dag_id=backfill_flights").text
+    assert clients["admin"].get("/backstream/overview").text.count("s-failed") == days
+    again = clients["admin"].post(dismiss, data={"reason": "twice"}, headers=OWN)
+    assert again.status_code == 409
+
+
+def test_a_dry_run_shows_its_result_and_is_not_running(clients: Clients) -> None:
+    page = clients["viewer"].get("/backstream/run?dag_id=reprocess_flights&run_id=manual__dry").text
+    assert ">Dry run</strong>" in page
+    assert "data-reload" not in page
+    assert "Result of the dry run" in page
+    for name, value in (("Days", "2"), ("Events, about", "1,484"), ("Published rows replaced", "44")):
+        assert f"<dt>{name}</dt><dd>{value}</dd>" in page
+    assert "1 day by ada" in page
 
 
 def test_a_started_run_has_a_live_page_before_its_plan(opened: Opened) -> None:

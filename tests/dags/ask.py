@@ -218,7 +218,8 @@ def tasks() -> dict[str, Any]:
         "kubernetes": _raised(lambda: _executed_on(KUBERNETES)),
         "driver elsewhere": _raised(lambda: _executed_on(YARN | {"extra": {"deploy-mode": "cluster"}})),
         "submitted": _submitted(),
-        "ended": {status: _raised(lambda: _ended_with(status)) for status in (0, 1, 3, 4, 52, 137, 143)},  # noqa: B023 - called at once
+        "ended": {status: _raised(lambda: _ended_with(status)) for status in (0, 1, 3, 52, 137, 143)},  # noqa: B023 - called at once
+        "full disk": _full_disk(),
         "options": _java_options(),
         "settings": [_settings_named("local[2]"), _settings_named("spark://master:7077")],
         "heavy": _heavy(),
@@ -226,22 +227,23 @@ def tasks() -> dict[str, Any]:
     }
 
 
-def _ends() -> list[int | None]:
-    """The end of a run, as stored when Airflow tells its listeners that the run failed, and that it goes on."""
+def _ends() -> list[list[int | None]]:
+    """The ends of two runs, one in a team's own DAG, as stored when Airflow tells of a failure and a restart."""
     from airflow.listeners.listener import get_listener_manager
 
     from backstream.runs.home import Home
-    from backstream.runs.requests import RunRequest
+    from backstream.runs.requests import RunRequest, load_requests
 
     home = Home(Path("home-of-ends").resolve())
     os.environ |= {"BACKSTREAM_HOME": str(home.path), "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
-    file = RunRequest("clicks", "backfill_clicks", "killed", 0).write(home)
+    RunRequest("clicks", "backfill_clicks", "killed", "killed", 0).write(home)
+    RunRequest("clicks", "weekly", "killed", "weekly.clicks.plan.killed", 0, task_group="clicks").write(home)
     hooks, stored = get_listener_manager().hook, []
     for hook in (hooks.on_dag_run_failed, hooks.on_dag_run_running):
-        for dag_id in ("other", "backfill_clicks"):
+        for dag_id in ("other", "backfill_clicks", "weekly"):
             hook(dag_run=SimpleNamespace(dag_id=dag_id, run_id="killed"), msg="")
-            request = RunRequest.read(file)
-            stored.append(request.ended_at_ms if request else -1)
+            ends = {request.dag_id: request.ended_at_ms for request in load_requests(home, "clicks")}
+            stored.append([ends["backfill_clicks"], ends["weekly"]])
     return stored
 
 
@@ -393,7 +395,7 @@ def _planned(definition: str, run_id: str, form: dict[str, Any]) -> list[Any]:
         "dag": dag,
         "run_id": run_id,
         "dag_run": SimpleNamespace(triggering_user_name="ada"),
-        "ti": SimpleNamespace(xcom_push=lambda key, value: pushed.update({key: value})),
+        "ti": SimpleNamespace(task_id="plan", xcom_push=lambda key, value: pushed.update({key: value})),
     }
     heard = io.StringIO()
     handler = logging.StreamHandler(heard)
@@ -570,14 +572,32 @@ def _operator(**options: Any) -> Any:
     return ReplayOperator(task_id="replay", name=name, definition_path=file, application_args=arguments, **options)
 
 
+_TRACE = r"echo java.io.IOException: No space left on device; seq 200 | sed 's/.*/\tat org.A.b(A.scala:&)/'"
+_SENTENCE = "echo StorageError: the disk is full | tee $BACKSTREAM_ERROR_FILE"
+
+
 def _ended_with(status: int) -> None:
     """Execute the task with a `spark-submit` that says something and ends with a status."""
+    _submitter(status).execute({})
+
+
+def _submitter(status: int, *lines: str) -> Any:
+    """Return the task with a `spark-submit` that runs lines of a shell, says something, and ends with a status."""
     binary = Path(f"spark-submit-{status}").resolve()
-    sentence = "echo StorageError: the disk is full | tee $BACKSTREAM_ERROR_FILE; " if status == 4 else ""
-    says = f'{sentence}echo a job of status {status}\nprintf %s "$SPARK_SUBMIT_OPTS" > options\nexit {status}\n'
-    binary.write_text(f"#!/bin/sh\n{says}", encoding="utf-8")
+    says = [*lines, f"echo a job of status {status}", 'printf %s "$SPARK_SUBMIT_OPTS" > options', f"exit {status}"]
+    binary.write_text("\n".join(["#!/bin/sh", *says, ""]), encoding="utf-8")
     binary.chmod(0o755)
-    _operator(spark_binary=str(binary)).execute({})
+    return _operator(spark_binary=str(binary))
+
+
+def _full_disk() -> dict[str, Any]:
+    """The error, the log, and the traces of a job that prints a trace of Java and its sentence."""
+    task = _submitter(4, _TRACE, _SENTENCE)
+    task.application_args = ["--plan", str(Path("run/plan.json").resolve()), "--chunk", "0000"]
+    raised = _raised(lambda: task.execute({}))
+    (file,) = Path("run/errors").iterdir()
+    log = [line.replace(str(file.resolve()), "FILE") for line in task._hook._last_submit_log_lines]  # noqa: SLF001 - the log
+    return {"raised": raised, "log": log, "trace": file.read_text(encoding="utf-8").splitlines()}
 
 
 def _java_options() -> str:

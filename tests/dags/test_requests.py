@@ -16,7 +16,7 @@ def test_a_request_that_cannot_be_written_is_a_warning(tmp_path: Path, caplog: p
     folder = home.requests("clicks")
     folder.parent.mkdir(parents=True)
     folder.write_text("a file in place of the folder")
-    recorded = RecordedRequest(home, RunRequest("clicks", "reprocess_clicks", "one", 0))
+    recorded = RecordedRequest(home, RunRequest("clicks", "reprocess_clicks", "one", "one", 0))
     recorded.add(error="no plan")
     assert recorded.request.error == "no plan"
     assert "cannot write the request of this run" in caplog.text

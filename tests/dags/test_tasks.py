@@ -200,16 +200,31 @@ def test_a_job_that_a_signal_ended_says_so_first_and_last(seen: Any, status: str
 
 
 def test_the_sentence_of_a_job_comes_first_and_last(seen: Any) -> None:
-    kind, message = seen["ended"]["4"]
-    first, *_, log, last = message.splitlines()
+    kind, message = seen["full disk"]["raised"]
+    first, command, last = message.splitlines()
     assert (kind, first) == ("JobError", "job flights 0000 failed: StorageError: the disk is full")
-    assert (log, last) == ("a job of status 4", "StorageError: the disk is full")
+    assert command.startswith("Cannot execute: ")
+    assert command.endswith(" Error code is: 4.")
+    assert last == "StorageError: the disk is full"
 
 
-def test_the_end_of_a_run_is_recorded_when_airflow_tells_its_listeners(seen: Any) -> None:
-    before, ended_at_ms, after_another, again = seen["ends"]
-    assert (before, after_another, again) == (None, ended_at_ms, None)
-    assert ended_at_ms > 0
+def test_the_log_of_a_job_names_the_file_with_the_traces_of_java_and_has_none(seen: Any) -> None:
+    assert seen["full disk"]["log"] == [
+        "java.io.IOException: No space left on device",
+        "StorageError: the disk is full",
+        "a job of status 4",
+        "201 lines of Java traces are in FILE",
+    ]
+    head, first, *_ = seen["full disk"]["trace"]
+    assert (head, first) == ("java.io.IOException: No space left on device", "\tat org.A.b(A.scala:1)")
+
+
+def test_the_end_of_a_run_is_recorded_when_airflow_tells_its_listeners_whatever_its_dag(seen: Any) -> None:
+    other, own, (one_ms, group_ms), again, cleared, group_cleared = seen["ends"]
+    assert (other, own, again) == ([None, None], [one_ms, None], [one_ms, group_ms])
+    assert (cleared, group_cleared) == ([None, group_ms], [None, None])
+    assert one_ms > 0
+    assert group_ms > 0
 
 
 def test_a_job_that_leaves_no_manifest_has_not_succeeded(seen: Any) -> None:

@@ -16,6 +16,7 @@ from backstream.lake import catalog, snapshots
 from backstream.lake.ledger import CHECKS_TABLE, RUNS_TABLE
 from backstream.runs.approval_request import ApprovalRequest
 from backstream.runs.dataset_state import DatasetState, DayIssue, DayTotals
+from backstream.runs.dismissals import Dismissal
 from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest, StagedFile
 from backstream.runs.plan import Chunk, InputFile, Plan, PlannedTable
@@ -43,6 +44,7 @@ _JSON: dict[str, type[Any]] = {
     "plan.inputs": InputFile,
     "plan.tables": PlannedTable,
     "request": RunRequest,
+    "dismissal": Dismissal,
     "run": PlanSummary,
     "manifest": Manifest,
     "manifest.files": StagedFile,

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.pages.test_days import day, row
 
+from backstream.eventtime.instants import DAY_MS, SECOND_MS
 from backstream.pages.lists import runs_page
 from backstream.pages.render import impact_text
-from backstream.pages.runs import find_report, list_all_runs
+from backstream.pages.runs import RunAddress, find_report, list_all_runs, list_triggers
 from backstream.pages.store import PageStore
+from backstream.runs.dismissals import Dismissal
 from backstream.runs.home import Home
-from backstream.runs.requests import RunRequest
+from backstream.runs.requests import RunRequest, find_requests, record_end
 from backstream.runs.status import RunStatus
 
 FEB_1, MAR_1 = 1359676800000, 1362096000000
 RUN_ID = "backfill__2013-03-01T00:00:00+00:00"
+ADDRESS = RunAddress("backfill_flights", RUN_ID)
 IMPACT = {"days": 2, "events": 1484, "rows_replaced": 44, "publishers": [], "other_publishers": 0, "seconds": None}
 
 
@@ -41,7 +46,7 @@ def leave_run(home: Path, folder: str, *, dataset: str = "flights", planned_at_s
 
 
 def request(trigger: str, **told: Any) -> RunRequest:
-    return RunRequest("flights", "reprocess_flights", trigger, day(0), **told)
+    return RunRequest("flights", "reprocess_flights", trigger, trigger, day(0), **told)
 
 
 def test_a_run_that_died_in_its_plan_is_listed_with_who_why_and_its_error(tmp_path: Path) -> None:
@@ -73,9 +78,56 @@ def test_a_dry_run_is_no_running_run_and_shows_its_result(tmp_path: Path) -> Non
 
 
 def test_a_request_under_way_says_that_it_is_being_planned(tmp_path: Path) -> None:
-    request("manual__1").write(Home(tmp_path))
+    now_ms = int(time.time() * SECOND_MS)
+    replace(request("manual__1"), requested_at_ms=now_ms).write(Home(tmp_path))
     (run,) = list_all_runs(Home(tmp_path), ["backfill_flights"], [])
     assert (run.state.value, run.phase, run.interval) == ("requested", "plan", None)
+
+
+def test_a_request_without_a_plan_for_a_day_has_failed(tmp_path: Path) -> None:
+    a_day_ago_ms = int(time.time() * SECOND_MS) - DAY_MS - 1
+    replace(request("manual__1"), requested_at_ms=a_day_ago_ms).write(Home(tmp_path))
+    (run,) = list_all_runs(Home(tmp_path), ["backfill_flights"], [])
+    assert (run.state.value, run.error) == (
+        "failed",
+        "the run has no plan 24 hours after its request; the log of its task `plan` has the reason",
+    )
+
+
+def test_a_run_in_a_teams_own_dag_is_found_by_its_request(tmp_path: Path) -> None:
+    for dataset, group in (("flights", "load.flights"), ("clicks", "load.clicks")):
+        leave_run(tmp_path, f"r.{dataset}", dataset=dataset, report=dataset)
+        asked = RunRequest(dataset, "weekly", "one", f"weekly.{group}.plan.one", day(0), task_group=group)
+        summary = tmp_path / "runs" / dataset / f"r.{dataset}" / "run.json"
+        summary.write_text(json.dumps(json.loads(summary.read_text()) | {"triggered_by": asked.triggered_by}))
+        replace(asked, run_id=f"r.{dataset}").write(Home(tmp_path))
+    home, whole = Home(tmp_path), RunAddress("weekly", "one")
+    assert [trigger.dataset for trigger in list_triggers(home, whole)] == ["clicks", "flights"]
+    for dataset in ("flights", "clicks"):
+        found = find_report(home, replace(whole, group=f"load.{dataset}"))
+        assert found
+        assert found.read_text() == dataset
+    (run,) = list_all_runs(home, ["backfill_flights"], [])
+    assert RunAddress.from_state(run) == RunAddress("weekly", "one", "load.flights")
+    assert list_triggers(home, RunAddress("weekly", "two")) == []
+    record_end(home, "weekly", "one", day(1))
+    assert [found.ended_at_ms for found in find_requests(home, "weekly", "one")] == [day(1), day(1)]
+
+
+def test_a_dismissed_run_stays_as_it_is_until_it_writes_files_again(tmp_path: Path) -> None:
+    home, now_ms = Home(tmp_path), int(time.time() * SECOND_MS)
+    failed = request("manual__1", error="no event in range")
+    failed.write(home)
+    Dismissal("flights", failed.key, "ada", "a typing error", now_ms).write(home)
+    (run,) = list_all_runs(home, ["backfill_flights"], [])
+    assert run.dismissal
+    assert (run.state.value, run.dismissal.by, run.dismissal.reason) == ("failed", "ada", "a typing error")
+    html = runs_page(PageStore(home, ""), ["backfill_flights"], None).html
+    assert "Dismissed by ada" in html
+    assert ">Dismiss<" not in html
+    replace(failed, requested_at_ms=now_ms + 1).write(home)
+    (again,) = list_all_runs(home, ["backfill_flights"], [])
+    assert (again.state.value, again.dismissal, again.is_dismissible) == ("failed", None, True)
 
 
 def test_the_page_shows_status_person_reason_and_error_and_escapes_them(tmp_path: Path) -> None:
@@ -134,7 +186,7 @@ def test_a_folder_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -
 def test_the_report_of_a_dag_run_is_that_of_its_newest_plan(tmp_path: Path) -> None:
     leave_run(tmp_path, "r.aaa", planned_at_s=1, report="first")
     leave_run(tmp_path, "r.bbb", planned_at_s=2, report="second")
-    found = find_report(Home(tmp_path), "backfill_flights", RUN_ID)
+    found = find_report(Home(tmp_path), ADDRESS)
     assert found
     assert found.read_text() == "second"
 
@@ -142,7 +194,7 @@ def test_the_report_of_a_dag_run_is_that_of_its_newest_plan(tmp_path: Path) -> N
 def test_the_report_of_an_earlier_plan_is_found_by_its_hash(tmp_path: Path) -> None:
     leave_run(tmp_path, "r.aaa", planned_at_s=1, report="first")
     leave_run(tmp_path, "r.bbb", planned_at_s=2, report="second")
-    found = find_report(Home(tmp_path), "backfill_flights", RUN_ID, "aaa")
+    found = find_report(Home(tmp_path), ADDRESS, "aaa")
     assert found
     assert found.read_text() == "first"
 
@@ -150,7 +202,7 @@ def test_the_report_of_an_earlier_plan_is_found_by_its_hash(tmp_path: Path) -> N
 def test_as_long_as_the_newest_plan_has_no_report_an_older_one_is_not_shown_for_it(tmp_path: Path) -> None:
     leave_run(tmp_path, "r.aaa", planned_at_s=1, report="first")
     leave_run(tmp_path, "r.bbb", planned_at_s=2)
-    assert find_report(Home(tmp_path), "backfill_flights", RUN_ID) is None
+    assert find_report(Home(tmp_path), ADDRESS) is None
 
 
 @pytest.mark.parametrize(
@@ -174,4 +226,4 @@ def test_a_name_that_is_none_leads_nowhere(tmp_path: Path, dag_id: str, run_id: 
     (tmp_path / "run.json").write_text(json.dumps({"triggered_by": "secret"}))
     (tmp_path / "plan.json").touch()
     (tmp_path / "report.html").write_text("the secret")
-    assert find_report(Home(tmp_path), dag_id, run_id) is None
+    assert find_report(Home(tmp_path), RunAddress(dag_id, run_id)) is None

@@ -75,12 +75,12 @@ def test_there_is_nothing_beside_the_guarded_routes(seen: Any, path: str) -> Non
 def test_every_route_asks_airflow_for_the_user_and_for_the_dag(seen: Any) -> None:
     # One check for the whole application, one for the DAG; some need the user as well.
     checks = seen["visited"]["checks"]
-    assert set(checks) == {path.partition("?")[0] for path in GUARDED} | {"/cancel"}
+    assert set(checks) == {path.partition("?")[0] for path in GUARDED} | {"/cancel", "/dismiss"}
     assert min(checks.values()) == 2
 
 
 def test_only_the_forms_may_be_sent(seen: Any) -> None:
-    assert seen["visited"]["methods"]["POST"] == ["/reprocess", "/cancel", "/approval"]
+    assert seen["visited"]["methods"]["POST"] == ["/reprocess", "/cancel", "/dismiss", "/approval"]
     assert sorted(seen["visited"]["methods"]) == ["GET", "POST"]
 
 

@@ -157,7 +157,7 @@ def test_a_run_folder_shows_how_far_its_run_has_come(tmp_path: Path) -> None:
     statuses.append(derive_status(read_facts(folder)))
     Audit("run", "suite", Verdict.WARN, "", ()).write(folder.audit_result)
     statuses.append(derive_status(read_facts(folder)))
-    ApprovalRequest("reprocess_clicks", 0, DAY_MS, "").write(folder.approval_request)
+    ApprovalRequest("reprocess_clicks", "one", "approve", 0, DAY_MS, "").write(folder.approval_request)
     statuses.append(derive_status(read_facts(folder)))
     ApprovalDecision(is_approved=True, by="ada", at="2024-03-09").write(folder.approval)
     statuses.append(derive_status(read_facts(folder)))

@@ -29,6 +29,7 @@ from backstream.workflow import (
 from backstream.workflow.plan_request import PlanRequest
 from backstream.workflow.status import list_run_states
 
+TASK = ("reprocess_clicks", "manual", "approve")
 SINCE_MS = instant_ms("2024-03-01", "since")
 CLICKED = [(at("1 05:00"), at("1 05:01"), "A", 0, "home"), (at("1 06:00"), at("1 06:01"), "A", 1, "help")]
 REJECTED = ApprovalDecision(is_approved=False, by="ada", at="2024-04-01T12:00:00+00:00")
@@ -63,7 +64,7 @@ def audited(plan: Plan, verdict: Verdict, outcome: CheckOutcome = CheckOutcome.P
 
 def text_of(plan: Plan) -> str | None:
     """Return the text of the approval request; None if the publication needs none."""
-    request = request_approval(plan, "reprocess_clicks")
+    request = request_approval(plan, *TASK)
     return request.text if request else None
 
 
@@ -124,7 +125,7 @@ def test_a_run_awaits_its_approval_until_the_approver_decides(tmp_path: Path) ->
     plan = audited(staged(tmp_path, "always"), Verdict.PASS)
     statuses = [status_of(plan)]
 
-    request = request_approval(plan, "reprocess_clicks")
+    request = request_approval(plan, *TASK)
     statuses.append(status_of(plan))
     record_approval(plan, APPROVED)
     statuses.append(status_of(plan))
@@ -140,7 +141,7 @@ def test_the_request_has_the_limit_of_the_definition_and_both_values_of_the_chan
     plan = staged(tmp_path, "always", "other")
     stage_counts(plan, [*CLICKED, (at("1 05:10"), at("1 05:11"), "A", 2, "home")])
 
-    request = request_approval(audited(plan, Verdict.PASS), "reprocess_clicks")
+    request = request_approval(audited(plan, Verdict.PASS), *TASK)
 
     assert request is not None
     assert request.until_ms - request.asked_at_ms == DAY_MS
@@ -165,13 +166,13 @@ def test_the_request_has_the_limit_of_the_definition_and_both_values_of_the_chan
 def test_the_approver_has_a_report_that_shows_the_limit_the_changes_and_the_way_to_answer(tmp_path: Path) -> None:
     publish_counts(staged(tmp_path, "always"), CLICKED)
     plan = audited(staged(tmp_path, "always", "manual__1+2"), Verdict.PASS)
-    request = request_approval(plan, "reprocess_clicks")
+    request = request_approval(plan, *TASK)
     (run, *_) = list_run_states(Home(Path(plan.home)), plan.dataset)
 
     assert request is not None
     waits = describe_wait(request)
     assert re.fullmatch(r"waits for approval since \d{4}-.{11,14}, until \d{4}-.{11,14} UTC", waits)
-    assert (run.phase, run.dag_id) == (waits, "reprocess_clicks")
+    assert (run.phase, run.dag_id) == (waits, TASK[0])
     assert (run.approval_requested_ms, run.approval_until_ms) == (request.asked_at_ms, request.until_ms)
     report = plan.folder.report.read_text()
     assert f"the run {waits}" in report
@@ -184,11 +185,11 @@ def test_the_approver_has_a_report_that_shows_the_limit_the_changes_and_the_way_
 
 def test_a_rejected_run_whose_approver_is_asked_again_waits_again(tmp_path: Path) -> None:
     plan = audited(staged(tmp_path, "always"), Verdict.PASS)
-    request_approval(plan, "reprocess_clicks")
+    request_approval(plan, *TASK)
     record_approval(plan, REJECTED)
     statuses = [status_of(plan)]
 
-    request_approval(plan, "reprocess_clicks")
+    request_approval(plan, *TASK)
     statuses.append(status_of(plan))
 
     assert statuses == [RunStatus.REFUSED, RunStatus.AWAITING_APPROVAL]
@@ -199,7 +200,7 @@ def test_a_rejected_run_whose_approver_is_asked_again_waits_again(tmp_path: Path
 def test_a_run_without_approval_writes_no_request(tmp_path: Path) -> None:
     plan = audited(staged(tmp_path, "never"), Verdict.PASS)
 
-    assert request_approval(plan, "reprocess_clicks") is None
+    assert request_approval(plan, *TASK) is None
     assert not plan.folder.approval_request.exists()
 
 

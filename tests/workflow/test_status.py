@@ -196,7 +196,7 @@ def test_the_newest_runs_are_listed_first_up_to_the_limit(plan: Plan) -> None:
 
 def test_a_run_that_airflow_ended_is_not_running_until_it_continues(plan: Plan) -> None:
     home, minute_ms = Home(Path(plan.home)), MINUTE_MS
-    RunRequest("clicks", "reprocess_clicks", "cli", BEGIN_MS, run_id=plan.run_id).write(home)
+    RunRequest("clicks", "reprocess_clicks", "cli", "cli", BEGIN_MS, run_id=plan.run_id).write(home)
     finish(plan, 0, 1)
     assert state_at(plan, 2) == (RunStatus.RUNNING, None)
 
@@ -215,7 +215,7 @@ def test_a_run_that_airflow_ended_is_not_running_until_it_continues(plan: Plan) 
 
 def test_a_run_that_airflow_ended_before_its_plan_has_failed(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    RunRequest("clicks", "reprocess_clicks", "killed", BEGIN_MS).write(home)
+    RunRequest("clicks", "reprocess_clicks", "killed", "killed", BEGIN_MS).write(home)
     record_end(home, "reprocess_clicks", "killed", BEGIN_MS + MINUTE_MS)
     record_end(home, "somebodys_own_dag", "killed", BEGIN_MS + MINUTE_MS)
 

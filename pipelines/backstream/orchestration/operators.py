@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
@@ -27,10 +28,11 @@ from backstream.orchestration.airflow_versions import (
 )
 from backstream.orchestration.connections import provide_environment
 from backstream.orchestration.dag_options import CONNECTION_ID
+from backstream.orchestration.java_traces import JavaTraces
 from backstream.orchestration.notifications import report_link
 from backstream.orchestration.run_range import data_interval, resolve_range, with_seconds
 from backstream.orchestration.tasks import fail_without_retry, load_workflow
-from backstream.runs.home import ERROR_FILE_VARIABLE, TASK_VARIABLE
+from backstream.runs.home import ERROR_FILE_VARIABLE, TASK_VARIABLE, Home, RunFolder
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Plan
 from backstream.runs.progress import load_progress
@@ -95,17 +97,31 @@ class _JobOperator(SparkSubmitOperator):
             except (AirflowException, RuntimeError, OSError) as error:
                 raise self._job_error(error, error_file.read().strip()) from None
 
+    def _get_hook(self) -> SparkSubmitHook:
+        """Return the hook, whose log leaves the traces of Java to a file."""
+        hook, traces = super()._get_hook(), JavaTraces(self._trace_folder())
+        log_lines = hook._process_spark_submit_log  # noqa: SLF001 - the only place between Spark and the log
+        hook._process_spark_submit_log = lambda itr: log_lines(traces.remove(itr))  # type: ignore[method-assign] # noqa: SLF001 - as above
+        return hook
+
+    def _trace_folder(self) -> Path:
+        """Return the folder for the traces of Java."""
+        return Home.from_environment().errors
+
     def _job_error(self, error: Exception, sentence: str) -> JobError:
         """Return the error of a failed job, with its cause first and last: the job's own sentence, or a signal.
 
-        Between them is Airflow's text, which ends with the last lines of Spark's log.
+        Without a cause, Airflow's text follows, which ends with the last lines of Spark's log.
         """
         status = self._exit_status()
         cause = sentence or describe_signal(status)
-        parts = [f"job {self.name} failed{': ' + cause if cause else ''}", str(error)]
-        if cause and not parts[-1].rstrip().endswith(cause):
-            parts.append(cause)
-        msg = "\n".join(parts)
+        command, _, output = str(error).partition("\n")
+        parts = (
+            [f"job {self.name} failed: {cause}", command, cause]
+            if cause
+            else [f"job {self.name} failed", command, output]
+        )
+        msg = "\n".join(part for part in parts if part)
         if status == OUT_OF_MEMORY_STATUS:
             msg += f"\n\nhint: Spark's Java ran out of memory; increase {SETTING} in spark-defaults.conf"
         return JobError(msg, status)
@@ -178,6 +194,10 @@ class ReplayOperator(_JobOperator):
         plan, manifests = self._load_manifests()
         self.log.info("replayed %s: %s", self.name, _count_text(manifests))
         self.log.info("%s %s: %s", plan.dataset, plan.range, load_progress(plan))
+
+    def _trace_folder(self) -> Path:
+        options = [str(argument) for argument in self.application_args or []]
+        return RunFolder(Path(options[options.index("--plan") + 1]).parent).errors
 
     def _input_bytes(self) -> int | None:
         """Return the size of the files that the chunks read; None if the plan is unreadable."""
@@ -274,13 +294,14 @@ class ApproveOperator(ApprovalOperator):
     def execute(self, context: Any) -> None:
         """Request the approval if the run requires one."""
         with fail_without_retry():
-            plan = Plan.read(Path(self.plan_path))
-            request = load_workflow(Path(self.definition_path)).request_approval(plan, context["ti"].dag_id)
+            plan, ti = Plan.read(Path(self.plan_path)), context["ti"]
+            workflow = load_workflow(Path(self.definition_path))
+            request = workflow.request_approval(plan, ti.dag_id, ti.run_id, ti.task_id)
         if request is None:
             self.log.info("%s %s: no approval required", plan.dataset, plan.range)
             return
         self.subject = f"Publish {plan.dataset}, {plan.range}?"
-        link = report_link(context["ti"])
+        link = report_link(ti)
         self.body = f"{request.text}\n\n[Report of the run, with the changed rows]({link})"
         self.log.info("%s waits for approval, %s at most", plan.run_id, self.response_timeout)
         super().execute(context)

@@ -69,6 +69,8 @@ def _request_of(context: Mapping[str, Any], dataset: str, params: Mapping[str, A
     request = RunRequest(
         dataset=dataset,
         dag_id=context["dag"].dag_id,
+        dag_run_id=context["run_id"],
+        task_group=context["ti"].task_id.rpartition(".")[0],
         triggered_by=trigger,
         requested_at_ms=int(time.time() * SECOND_MS),
         by=str(getattr(run, "triggering_user_name", None) or ""),

@@ -20,7 +20,6 @@ from backstream.pages.runs import BACKFILL, REPROCESS
 
 APPROVE, REJECT = "Approve", "Reject"
 """The answers to an approval request, as Airflow names them."""
-APPROVAL_TASK = "approve"
 _ENDED = ("success", "failed")
 
 
@@ -62,10 +61,13 @@ class DagRun:
         task = f"{self.address}/tasks/{quote(self.task_id, safe='')}"
         return task if self.map_index < 0 else f"{task}/mapped/{self.map_index}"
 
-    @property
-    def form_address(self) -> str:
-        """Address of Airflow's form for the answer of the approver."""
-        return f"{self.address}/tasks/{APPROVAL_TASK}/required_actions"
+    def form_address(self, task_id: str) -> str:
+        """Return the address of Airflow's form for the answer of the approver.
+
+        Args:
+            task_id: the task that asks, with its groups.
+        """
+        return f"{self.address}/tasks/{quote(task_id, safe='')}/required_actions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +99,8 @@ class Airflow:
         response = await self._request("POST", f"/api/v2/dags/{dag_id}/dagRuns", json=body)
         return str(_parse_response(response)["dag_run_id"])
 
-    async def dag_run(self, dag_id: str, run_id: str) -> DagRun:
-        """Return a Dag run with its unfinished task.
+    async def dag_run(self, dag_id: str, run_id: str, task_group: str = "") -> DagRun:
+        """Return a Dag run with its unfinished task, or that of one of its task groups.
 
         Raises:
             RejectedError: when the run does not exist, or the user has no access.
@@ -106,13 +108,9 @@ class Airflow:
         path = _run_path(dag_id, run_id)
         state = str(_parse_response(await self._request("GET", path))["state"])
         tasks = _parse_response(await self._request("GET", f"{path}/taskInstances")).get("task_instances", [])
-        task = _unfinished_task(tasks) or {}
+        prefix = f"{task_group}." if task_group else ""
+        task = _unfinished_task(task for task in tasks if str(task.get("task_id")).startswith(prefix)) or {}
         return DagRun(dag_id, run_id, state, str(task.get("task_id", "")), int(task.get("map_index", -1)))
-
-    async def has_ended(self, dag_id: str, run_id: str) -> bool:
-        """Return whether Airflow has ended a run; False if it does not show it to the user."""
-        response = await self._request("GET", _run_path(dag_id, run_id))
-        return response.is_success and response.json().get("state") in _ENDED
 
     async def cancel(self, dag_id: str, run_id: str) -> None:
         """Mark a run as failed, which ends its tasks.
@@ -122,13 +120,13 @@ class Airflow:
         """
         _parse_response(await self._request("PATCH", _run_path(dag_id, run_id), json={"state": "failed"}))
 
-    async def answer(self, dag_id: str, run_id: str, option: str) -> None:
-        """Answer the approval request of a run with one of its options.
+    async def answer(self, dag_id: str, run_id: str, task_id: str, option: str) -> None:
+        """Answer the approval request of a task with one of its options.
 
         Raises:
             RejectedError: when Airflow rejects it: the user may not answer, or an answer exists.
         """
-        path = f"{_run_path(dag_id, run_id)}/taskInstances/{APPROVAL_TASK}/-1/hitlDetails"
+        path = f"{_run_path(dag_id, run_id)}/taskInstances/{quote(task_id, safe='')}/-1/hitlDetails"
         body = {"chosen_options": [option], "params_input": {}}
         _parse_response(await self._request("PATCH", path, json=body))
 

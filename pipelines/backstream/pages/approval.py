@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from backstream.pages.airflow import APPROVE, REJECT, Airflow, DagRun, RejectedError
 from backstream.pages.render import Page, note_page, page
-from backstream.pages.runs import dataset_of_dag, find_folder
+from backstream.pages.runs import RunAddress, find_folder, list_triggers, page_head
 from backstream.pages.store import PageStore
 from backstream.runs.approval_request import ApprovalRequest
 from backstream.runs.home import RunFolder
@@ -25,60 +25,67 @@ _ANSWERS = {
 
 
 def approval_page(
-    records: PageStore, dag_id: str, run_id: str, *, may_answer: bool, problem: str = "", status: int = 200
+    records: PageStore, address: RunAddress, *, may_answer: bool, problem: str = "", status: int = 200
 ) -> Page:
     """Return the page of an approval request: the verdict, the changes of the published rows, and both answers."""
-    folder = find_folder(records.home, dag_id, run_id)
+    folder = _find_asking_run(records, address)
     request = ApprovalRequest.read(folder.approval_request) if folder else None
     if folder is None or request is None:
-        sentence = f"Run {run_id} of {dag_id} has not requested an approval."
+        sentence = f"Run {address.run_id} of {address.dag_id} has not requested an approval."
         return note_page("No approval request", sentence, status=_NOT_FOUND)
     plan, pending = PlanSummary.read(folder.summary), find_pending_request(folder)
     return page(
         "approval.html",
         status,
         title=f"{plan.dataset}: approval",
-        dataset={"name": plan.dataset, "dag_id": dag_id},
+        dataset=page_head(plan.dataset, address.dag_id),
         tab="runs",
         plan=plan,
+        address=address.query,
         request=request,
         audit=Audit.read(folder.audit_result),
         wait=describe_wait(request),
         outcome="" if pending else _outcome(folder),
-        form_address=DagRun(request.dag_id, run_id, "").form_address,
+        form_address=DagRun(request.dag_id, request.dag_run_id, "").form_address(request.task_id),
         answers=(APPROVE, REJECT),
         may_answer=may_answer,
         problem=problem,
     )
 
 
-async def answer_page(
-    records: PageStore, dag_id: str, run_id: str, typed: Mapping[str, str], airflow: Airflow
-) -> Page:
+async def answer_page(records: PageStore, address: RunAddress, typed: Mapping[str, str], airflow: Airflow) -> Page:
     """Send the answer of the user to Airflow; on an error, return the request with Airflow's reason."""
-    folder, option = find_folder(records.home, dag_id, run_id), typed.get("answer", "")
+    folder, option = _find_asking_run(records, address), typed.get("answer", "")
     request = find_pending_request(folder) if folder else None
     if option not in _ANSWERS:
         problem = f"the answer must be {APPROVE} or {REJECT}, got {option!r}"
-        return approval_page(records, dag_id, run_id, may_answer=True, problem=problem, status=_BAD_REQUEST)
-    if request is None:
-        return approval_page(records, dag_id, run_id, may_answer=True)
+        return approval_page(records, address, may_answer=True, problem=problem, status=_BAD_REQUEST)
+    if folder is None or request is None:
+        return approval_page(records, address, may_answer=True)
     try:
-        await airflow.answer(request.dag_id, run_id, option)
+        await airflow.answer(request.dag_id, request.dag_run_id, request.task_id, option)
     except RejectedError as error:
         problem = f"Airflow did not accept the answer: {error}"
-        return approval_page(records, dag_id, run_id, may_answer=True, problem=problem, status=error.status)
+        return approval_page(records, address, may_answer=True, problem=problem, status=error.status)
     title, sentence = _ANSWERS[option]
+    name = PlanSummary.read(folder.summary).dataset
     return page(
         "answered.html",
         title=title,
-        dataset={"name": dataset_of_dag(dag_id), "dag_id": dag_id},
+        dataset=page_head(name, address.dag_id),
         tab="runs",
         kind="pass" if option == APPROVE else "warn",
         sentence=sentence,
-        run_dag_id=request.dag_id,
-        run_id=run_id,
+        address=address.query,
     )
+
+
+def _find_asking_run(records: PageStore, address: RunAddress) -> RunFolder | None:
+    """Return the folder of the run that asks; of several task groups, that of the first one without an answer."""
+    triggers = list_triggers(records.home, address)
+    folders = [folder for trigger in triggers if (folder := find_folder(records.home, trigger))]
+    asking = (folder for folder in folders if find_pending_request(folder))
+    return next(asking, folders[0] if folders else None)
 
 
 def _outcome(folder: RunFolder) -> str:

@@ -19,6 +19,7 @@ from backstream.pages.checks import CheckHistory
 from backstream.pages.datasets import Dataset, is_published_run, sum_day_totals
 from backstream.pages.filters import Filter
 from backstream.pages.policy import policy
+from backstream.pages.runs import RunAddress
 from backstream.report import formatting
 from backstream.report.line_charts import draw_trend
 from backstream.report.templating import template_environment
@@ -151,6 +152,7 @@ def _environment() -> jinja2.Environment:
         "links": dataset_links,
         "listed_query": listed_query,
         "query": query,
+        "run_query": lambda run: RunAddress.from_state(run).query,
         "totals": sum_day_totals,
         "trend": completeness_trend,
     }

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from backstream.pages.airflow import Airflow, DagRun, RejectedError
 from backstream.pages.render import Page, page, time_left_text
-from backstream.pages.runs import dataset_of_dag, find_run
+from backstream.pages.runs import RunAddress, find_run, list_triggers, page_head
 from backstream.pages.store import PageStore
 from backstream.runs.status import RunStatus
 from backstream.workflow.status import RunState, with_end
@@ -19,15 +19,16 @@ NOT_FOUND = 404
 class ShownRun:
     """One run: its state from its files (None before its request), and from Airflow (None if not visible there).
 
-    `report` is its report, which exists when the run waits for approval or has ended.
+    `address` is that of Airflow, if the run has one. `report` is its report, which exists when the run waits for
+    approval or has ended. `others` are the runs of the other task groups of its Dag run.
     """
 
-    dag_id: str
-    run_id: str
+    address: RunAddress
     dataset: str
     state: RunState | None
     dag_run: DagRun | None
     report: Path | None
+    others: tuple[RunState, ...] = ()
 
     @property
     def is_unfinished(self) -> bool:
@@ -37,58 +38,77 @@ class ShownRun:
         return self.state.is_unfinished
 
 
-async def load_run(records: PageStore, dag_id: str, run_id: str, airflow: Airflow) -> ShownRun:
-    """Return a run; if Airflow has ended it, its state is not that of an unfinished run."""
-    name = dataset_of_dag(dag_id) or ""
-    state = find_run(records.home, dag_id, run_id, records.runs(name))
+async def load_run(records: PageStore, address: RunAddress, airflow: Airflow) -> ShownRun:
+    """Return a run; if Airflow has ended it, its state is not that of an unfinished run.
+
+    If the address is a Dag run with several task groups, this is the first run that is not finished.
+    """
+    found = [
+        state
+        for trigger in list_triggers(records.home, address)
+        if (state := find_run(records.home, trigger, records.runs(trigger.dataset)))
+    ]
+    state = next((run for run in found if run.is_unfinished), found[0] if found else None)
     if state and state.dag_id:
-        dag_id = state.dag_id
+        address = RunAddress.from_state(state)
     try:
-        dag_run = await airflow.dag_run(dag_id, run_id)
+        dag_run = await airflow.dag_run(address.dag_id, address.run_id, address.group)
     except RejectedError:
         dag_run = None
+    others = tuple(run for run in found if run is not state)
     if state and dag_run and dag_run.has_ended:
         state = with_end(state)
-    report = records.folder(name, state.run_id).report if state else None
-    return ShownRun(dag_id, run_id, name, state, dag_run, report if report and report.is_file() else None)
+    report = records.folder(state.dataset, state.run_id).report if state else None
+    names = [trigger.dataset for trigger in list_triggers(records.home, address)]
+    name = state.dataset if state else names[0] if names else ""
+    return ShownRun(address, name, state, dag_run, report if report and report.is_file() else None, others)
 
 
 def final_report(run: ShownRun) -> Path | None:
     """Return the report of a run that has ended with a result; None as long as its page is live.
 
-    A run that waited for approval has a report from before its publication, so Airflow must have ended the run.
+    A run that waited for approval has a report from before its publication, so Airflow must have ended the run. A
+    Dag run with several runs has a page with all of them.
     """
     is_over = run.dag_run is None or run.dag_run.has_ended
     has_result = run.state is not None and run.state.state in (RunStatus.PUBLISHED, RunStatus.REFUSED)
-    return run.report if is_over and has_result else None
+    return run.report if is_over and has_result and not run.others else None
 
 
-def run_page(run: ShownRun, *, may_cancel: bool, problem: str = "") -> Page:
-    """Return the live page of a run."""
+def run_page(run: ShownRun, *, may_edit: bool, problem: str = "", status: int | None = None) -> Page:
+    """Return the live page of a run.
+
+    Args:
+        run: the run.
+        may_edit: whether the user may cancel and dismiss it.
+        problem: error of the last action of the user.
+        status: HTTP status; by default that of a run that is found or not.
+    """
     is_known = run.state is not None or run.dag_run is not None
     return page(
         "run.html",
-        200 if is_known else NOT_FOUND,
+        status or (200 if is_known else NOT_FOUND),
         title=f"{run.dataset}: run",
-        dataset={"name": run.dataset, "dag_id": run.dag_id} if run.dataset else None,
+        dataset=page_head(run.dataset, run.address.dag_id) if run.dataset else None,
         tab="runs",
         shown=run,
         run=run.state,
         dag_run=run.dag_run,
         waits=run.state is not None and run.state.state is RunStatus.AWAITING_APPROVAL,
-        may_cancel=may_cancel and run.is_unfinished,
+        may_cancel=may_edit and run.is_unfinished,
+        may_dismiss=may_edit and run.state is not None and run.state.is_dismissible,
         left=time_left_text,
         problem=problem,
         reload=run.is_unfinished,
     )
 
 
-async def cancel_page(records: PageStore, dag_id: str, run_id: str, airflow: Airflow) -> Page:
+async def cancel_page(records: PageStore, address: RunAddress, airflow: Airflow) -> Page:
     """Cancel a run, and return its page."""
-    run, problem = await load_run(records, dag_id, run_id, airflow), ""
+    run, problem = await load_run(records, address, airflow), ""
     try:
-        await airflow.cancel(run.dag_id, run_id)
+        await airflow.cancel(run.address.dag_id, run.address.run_id)
     except RejectedError as error:
         problem = f"Airflow did not cancel the run: {error}"
-    run = await load_run(records, dag_id, run_id, airflow)
-    return run_page(run, may_cancel=bool(problem), problem=problem)
+    run = await load_run(records, address, airflow)
+    return run_page(run, may_edit=True, problem=problem)

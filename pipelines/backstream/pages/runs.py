@@ -5,63 +5,116 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+from urllib.parse import urlencode
 
 from backstream.errors import LedgerError
 from backstream.eventtime.instants import SECOND_MS
 from backstream.lake.ledger import RunRow
 from backstream.pages.store import cached_by_mtime
 from backstream.runs.home import Home, RunFolder, load_json
-from backstream.runs.requests import RunRequest
+from backstream.runs.requests import RunRequest, find_requests
 from backstream.runs.status import RunStatus
-from backstream.workflow.status import RunState, load_run_state, state_of_request, state_of_row
+from backstream.workflow.status import RunState, add_dismissals, load_run_state, state_of_request, state_of_row
 
 BACKFILL, REPROCESS = "backfill_", "reprocess_"
 _PREFIXES = (BACKFILL, REPROCESS, "restate_")
 _DAG_ID = re.compile(rf"(?:{'|'.join(_PREFIXES)})([a-z][a-z0-9_]*)")
 
 
-def find_report(home: Home, dag_id: str, trigger: str, plan_hash: str | None = None) -> Path | None:
-    """Return the report of a Dag run, of the plan with that hash or of its newest plan; None without a report.
+@dataclass(frozen=True, slots=True)
+class RunAddress:
+    """The address of a run: a DAG and a Dag run of Airflow, and the task group in a team's own DAG.
+
+    For a run without a Dag run, `dag_id` is any DAG of its dataset, and `run_id` is the trigger of its plan.
+    """
+
+    dag_id: str
+    run_id: str
+    group: str = ""
+
+    @classmethod
+    def from_state(cls, run: RunState) -> Self:
+        """Return the address of a run: the one in its request, or else its trigger."""
+        if run.dag_run_id:
+            return cls(run.dag_id, run.dag_run_id, run.task_group)
+        return cls(BACKFILL + run.dataset, run.triggered_by)
+
+    @property
+    def query(self) -> str:
+        """The address as a query string."""
+        parts = {"dag_id": self.dag_id, "run_id": self.run_id, "group": self.group}
+        return urlencode({name: value for name, value in parts.items() if value})
+
+
+@dataclass(frozen=True, slots=True)
+class RunTrigger:
+    """The dataset and the trigger by which a run is found in its files."""
+
+    dataset: str
+    triggered_by: str
+    group: str = ""
+
+
+def list_triggers(home: Home, address: RunAddress) -> list[RunTrigger]:
+    """Return the triggers of the runs at an address: one per task group of the Dag run, if none is given.
+
+    The request of the run has its dataset, whatever the name of the DAG. Without a request, the name of the DAG
+    must have it.
+    """
+    requests = find_requests(home, address.dag_id, address.run_id)
+    if requests:
+        found = [RunTrigger(request.dataset, request.triggered_by, request.task_group) for request in requests]
+        return [trigger for trigger in found if address.group in ("", trigger.group)]
+    name = dataset_of_dag(address.dag_id)
+    return [RunTrigger(name, address.run_id)] if name else []
+
+
+def find_report(home: Home, address: RunAddress, plan_hash: str | None = None) -> Path | None:
+    """Return the report of a run, of the plan with that hash or of its newest plan; None without a report.
 
     Values of a request are compared with file contents and are never part of a path.
     """
-    for folder in _list_folders(home, dag_id):
-        plan = _load_summary(folder.summary)
-        if plan.get("triggered_by") == trigger and plan_hash in (None, plan.get("plan_hash")):
-            return folder.report if folder.report.is_file() else None
+    for trigger in list_triggers(home, address):
+        for folder in _list_folders(home, trigger.dataset):
+            plan = _load_summary(folder.summary)
+            if plan.get("triggered_by") == trigger.triggered_by and plan_hash in (None, plan.get("plan_hash")):
+                return folder.report if folder.report.is_file() else None
     return None
 
 
-def find_run(home: Home, dag_id: str, trigger: str, rows: Sequence[RunRow]) -> RunState | None:
-    """Return the newest run of a Dag run: that of its newest plan, or its request without one; None if unknown.
+def find_run(home: Home, trigger: RunTrigger, rows: Sequence[RunRow]) -> RunState | None:
+    """Return the newest run of a trigger: that of its newest plan, or its request without one; None if unknown.
 
     Args:
         home: the folder with the runs.
-        dag_id: any DAG of the dataset.
-        trigger: id of the Dag run.
+        trigger: dataset and trigger.
         rows: the ledger, newest first.
     """
-    requests = {(found.dataset, found.triggered_by): found for found in _requests_of(home, dag_id)}
-    if folder := find_folder(home, dag_id, trigger):
+    requests = {(each.dataset, each.triggered_by): each for each in _load_requests(home, trigger.dataset)}
+    now_ms = int(time.time() * SECOND_MS)
+    if folder := find_folder(home, trigger):
         row = next((row for row in rows if row.run_id == folder.path.name), None)
-        return load_run_state(folder, row, requests, int(time.time() * SECOND_MS))
-    request = requests.get((dataset_of_dag(dag_id) or "", trigger))
-    return state_of_request(request) if request else None
+        found = load_run_state(folder, row, requests, now_ms)
+    else:
+        request = requests.get((trigger.dataset, trigger.triggered_by))
+        found = state_of_request(request, now_ms) if request else None
+    return next(iter(add_dismissals(home, [found] if found else [])), None)
 
 
-def find_folder(home: Home, dag_id: str, trigger: str) -> RunFolder | None:
-    """Return the folder of the newest plan of a Dag run; None before its plan."""
-    folders = _list_folders(home, dag_id)
+def find_folder(home: Home, trigger: RunTrigger) -> RunFolder | None:
+    """Return the folder of the newest plan of a trigger; None before its plan."""
+    folders = _list_folders(home, trigger.dataset)
     return next(
-        (folder for folder in folders if _load_summary(folder.summary).get("triggered_by") == trigger), None
+        (
+            folder
+            for folder in folders
+            if _load_summary(folder.summary).get("triggered_by") == trigger.triggered_by
+        ),
+        None,
     )
-
-
-def _requests_of(home: Home, dag_id: str) -> list[RunRequest]:
-    name = dataset_of_dag(dag_id)
-    return _load_requests(home, name) if name else []
 
 
 def list_all_runs(home: Home, dag_ids: Collection[str], rows: Sequence[RunRow]) -> list[RunState]:
@@ -78,20 +131,20 @@ def list_all_runs(home: Home, dag_ids: Collection[str], rows: Sequence[RunRow]) 
         by_dataset.setdefault(row.dataset, []).append(row)
     names = filter(None, map(dataset_of_dag, dag_ids))
     runs = [run for name in names for run in _list_runs(home, name, by_dataset.get(name, []), now_ms)]
-    return sorted(runs, key=lambda run: run.started_ms, reverse=True)
+    return add_dismissals(home, sorted(runs, key=lambda run: run.started_ms, reverse=True))
 
 
 def _list_runs(home: Home, name: str, rows: Sequence[RunRow], now_ms: int) -> Iterator[RunState]:
     recorded = {row.run_id: row for row in reversed(rows)}  # the newest row of each run
     requests = {(name, request.triggered_by): request for request in _load_requests(home, name)}
-    for folder in _list_folders(home, BACKFILL + name):
+    for folder in _list_folders(home, name):
         row = recorded.pop(folder.path.name, None)
         if row and row.status is not RunStatus.FAILED:
             yield state_of_row(row, requests)
         elif run := load_run_state(folder, row, requests, now_ms):
             yield run
     yield from (state_of_row(row, requests) for row in recorded.values())
-    yield from (state_of_request(request) for request in requests.values() if not request.run_id)
+    yield from (state_of_request(request, now_ms) for request in requests.values() if not request.run_id)
 
 
 def dataset_of_dag(dag_id: str) -> str | None:
@@ -100,11 +153,20 @@ def dataset_of_dag(dag_id: str) -> str | None:
     return match[1] if match else None
 
 
-def _list_folders(home: Home, dag_id: str) -> list[RunFolder]:
-    """Return the run folders of the dataset of a DAG, newest plan first."""
-    name = dataset_of_dag(dag_id)
-    runs = home.path / "runs" / name if name else None
-    if runs is None or not runs.is_dir():
+def page_head(name: str, dag_id: str) -> dict[str, str]:
+    """Return the values that the head of a page needs of a dataset: its name, and one of its DAGs.
+
+    Args:
+        name: the dataset.
+        dag_id: DAG of the page; a team's own DAG is not one of the dataset's.
+    """
+    return {"name": name, "dag_id": dag_id if dataset_of_dag(dag_id) == name else BACKFILL + name}
+
+
+def _list_folders(home: Home, dataset: str) -> list[RunFolder]:
+    """Return the run folders of a dataset, newest plan first."""
+    runs = home.path / "runs" / dataset
+    if not runs.is_dir():
         return []
     folders = [RunFolder(child) for child in runs.iterdir()]
     planned = [folder for folder in folders if folder.plan.is_file()]

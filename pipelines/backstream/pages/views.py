@@ -17,7 +17,7 @@ from backstream.pages.filters import Filter
 from backstream.pages.form_problems import FORM, find_problems, range_of
 from backstream.pages.render import Page, note_page, page, time_left_text
 from backstream.pages.reprocess import next_day
-from backstream.pages.runs import dataset_of_dag
+from backstream.pages.runs import RunAddress, dataset_of_dag, page_head
 from backstream.pages.store import PageStore
 from backstream.pages.watermark import draw_curve, load_curve, parse_delay_ms
 from backstream.pages.windows import count_changes_by_run, day_windows, find_newest_audited
@@ -161,7 +161,7 @@ async def form(
         "reprocess.html",
         status,
         title=f"{name}: reprocess",
-        dataset=_head_values(name, dag_id),
+        dataset=page_head(name, dag_id),
         tab="reprocess",
         form=dag_form,
         first=[field for field in fields if field.is_first],
@@ -191,12 +191,11 @@ async def started_page(dag_id: str, airflow: Airflow, typed: Mapping[str, str], 
     return page(
         "started.html",
         title=f"{name}: started",
-        dataset=_head_values(name, dag_id),
+        dataset=page_head(name, dag_id),
         tab="reprocess",
         since=typed["since"],
         until=typed["until"],
-        run_id=run_id,
-        started_dag_id=dag_form.dag_id,
+        run=RunAddress(dag_form.dag_id, run_id),
         run_address=DagRun(dag_form.dag_id, run_id, "").address,
     )
 
@@ -211,11 +210,6 @@ def _impact_of(entry: DefinitionEntry, typed: Mapping[str, str], home: Home) -> 
         return estimate_impact(entry.path, interval, home)
     except BackstreamError as error:
         return str(error).partition("\n")[0]
-
-
-def _head_values(name: str, dag_id: str) -> Mapping[str, str]:
-    """Return the values that the head of a page needs of a dataset."""
-    return {"name": name, "dag_id": dag_id}
 
 
 def unknown_dataset_page(dag_id: str) -> Page:

@@ -15,12 +15,15 @@ from backstream.runs.home import load_json, write_json
 class ApprovalRequest:
     """A request to approve the publication of a run; times are in epoch milliseconds.
 
+    `dag_id`, `dag_run_id`, and `task_id` are those of the task in Airflow that asks.
     `text` is the request as Markdown. `unit_ms` is the distance of two windows. `verdict` and `finding` come from
     the audit. `against` describes the published state. `rows` counts rows by kind of change. `aggregates` are the
     changed aggregates with the rows that change most.
     """
 
     dag_id: str
+    dag_run_id: str
+    task_id: str
     asked_at_ms: int
     until_ms: int
     text: str

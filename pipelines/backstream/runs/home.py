@@ -113,6 +113,10 @@ class Home:
         """Return the folder of the requests for runs of a dataset, one JSON file each."""
         return self.path / "requests" / dataset
 
+    def dismissals(self, dataset: str) -> Path:
+        """Return the folder of the dismissed runs of a dataset, one JSON file each."""
+        return self.path / "dismissals" / dataset
+
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:

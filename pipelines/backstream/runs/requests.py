@@ -17,13 +17,16 @@ from backstream.runs.home import Home, load_json, write_json
 class RunRequest:
     """A request for a run, and its result up to the plan.
 
-    `by` is the user (empty: the schedule). The range is None if the request has no valid one. `run_id` is that of
-    the plan. `error` is the error of planning in one sentence. `impact` is the result of a dry run, as JSON.
-    `ended_at_ms` is the time at which Airflow ended the Dag run as failed; None if it has not.
+    `dag_id` and `dag_run_id` are those of Airflow; `task_group` is the group of a run in a team's own DAG, empty
+    for the DAGs of a definition. `triggered_by` is the trigger that the plan has. `by` is the user (empty: the
+    schedule). The range is None if the request has no valid one. `run_id` is that of the plan. `error` is the
+    error of planning in one sentence. `impact` is the result of a dry run, as JSON. `ended_at_ms` is the time at
+    which Airflow ended the Dag run as failed; None if it has not.
     """
 
     dataset: str
     dag_id: str
+    dag_run_id: str
     triggered_by: str
     requested_at_ms: int
     by: str = ""
@@ -36,11 +39,13 @@ class RunRequest:
     error: str = ""
     impact: Mapping[str, Any] | None = None
     ended_at_ms: int | None = None
+    task_group: str = ""
 
     @property
     def key(self) -> str:
         """The name of the request, which contains no text of a user."""
-        return request_key(self.dag_id, self.triggered_by)
+        run = _hash_text(f"{self.dag_id}\n{self.dag_run_id}")
+        return f"{run}-{_hash_text(self.task_group)[:8]}" if self.task_group else run
 
     @property
     def interval(self) -> Interval | None:
@@ -64,9 +69,9 @@ class RunRequest:
             return None
 
 
-def request_key(dag_id: str, triggered_by: str) -> str:
-    """Return the name of a request; run ids of Airflow can have any characters."""
-    return hashlib.sha256(f"{dag_id}\n{triggered_by}".encode()).hexdigest()[:16]
+def _hash_text(text: str) -> str:
+    """Return a name for a file; ids of Airflow can have any characters."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def load_requests(home: Home, dataset: str) -> list[RunRequest]:
@@ -74,12 +79,21 @@ def load_requests(home: Home, dataset: str) -> list[RunRequest]:
     return [found for path in home.requests(dataset).glob("*.json") if (found := RunRequest.read(path))]
 
 
-def record_end(home: Home, dag_id: str, triggered_by: str, ended_at_ms: int | None) -> None:
-    """Add the time at which Airflow ended a failed Dag run to its request; None if the run goes on again.
+def find_requests(home: Home, dag_id: str, dag_run_id: str) -> list[RunRequest]:
+    """Return the requests of a Dag run: one per task group in a team's own DAG, else one or none.
+
+    The names of the files have the Dag run, so no other request is read, whatever the name of the DAG.
+    """
+    name = _hash_text(f"{dag_id}\n{dag_run_id}")
+    paths = sorted(home.requests("").glob(f"*/{name}*.json"))
+    return [found for path in paths if (found := RunRequest.read(path))]
+
+
+def record_end(home: Home, dag_id: str, dag_run_id: str, ended_at_ms: int | None) -> None:
+    """Add the time at which Airflow ended a failed Dag run to its requests; None if the run goes on again.
 
     Nothing is written for a Dag run without a request, such as one of another program.
     """
-    for path in home.requests("").glob(f"*/{request_key(dag_id, triggered_by)}.json"):
-        request = RunRequest.read(path)
-        if request and request.ended_at_ms != ended_at_ms:
+    for request in find_requests(home, dag_id, dag_run_id):
+        if request.ended_at_ms != ended_at_ms:
             replace(request, ended_at_ms=ended_at_ms).write(home)

@@ -44,6 +44,11 @@ class RunStatus(StrEnum):
         """Return whether a program is working on the run."""
         return self in (RunStatus.RUNNING, RunStatus.AUDITED)
 
+    @property
+    def is_dismissible(self) -> bool:
+        """Return whether a person can dismiss the run: it has stopped without a publication."""
+        return self in _STOPPED
+
 
 _RESUMED = {RunStatus.RUNNING, RunStatus.AUDITED, RunStatus.AWAITING_APPROVAL, RunStatus.PUBLISHED}
 _STOPPED = {RunStatus.REFUSED, RunStatus.FAILED, RunStatus.INTERRUPTED}
@@ -71,7 +76,8 @@ class RunFacts:
     """The facts that decide the status of a run.
 
     `may_publish` is the result of the audit, None before it. `recorded` is the status in the newest ledger row.
-    `has_continued`: the run has written files since it failed. `is_quiet`: it has written no file for a long time.
+    `has_continued`: the run has written files since it failed. `is_quiet`: it has written no file for a long time,
+    or has no plan after a long time.
     `has_ended`: Airflow has ended its Dag run, so no program works on it.
     """
 
@@ -132,7 +138,7 @@ def _outcome(facts: RunFacts) -> RunStatus | None:
 def _progress(facts: RunFacts) -> RunStatus:
     """Return the first status whose condition holds."""
     conditions = (
-        (not facts.is_planned and facts.has_ended, RunStatus.FAILED),
+        (not facts.is_planned and (facts.has_ended or facts.is_quiet), RunStatus.FAILED),
         (not facts.is_planned, RunStatus.REQUESTED),
         (facts.is_dry_run, RunStatus.DRY_RUN),
         (facts.has_ended, RunStatus.INTERRUPTED),

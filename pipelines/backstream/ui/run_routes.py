@@ -1,9 +1,9 @@
-"""Define the routes of one run: its live page, its report, its approval, and its cancellation.
+"""Define the routes of one run: its live page, its report, its approval, its cancellation, and its dismissal.
 
 This module has no postponed annotations, because FastAPI cannot resolve those of nested functions.
 """
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
@@ -14,11 +14,24 @@ from backstream.runs.home import Home
 from backstream.ui.request import airflow, form_values, html, is_allowed, page_store
 from backstream.ui.security import require_own_form
 
+if TYPE_CHECKING:
+    from backstream.pages.runs import RunAddress
+
 _NOT_FOUND = 404
 _Text = Annotated[str, Query(max_length=500)]
 _MAY_READ = Depends(requires_access_dag("GET", DagAccessEntity.RUN))
-_MAY_CANCEL = Depends(requires_access_dag("PUT", DagAccessEntity.RUN))
+_MAY_EDIT = Depends(requires_access_dag("PUT", DagAccessEntity.RUN))
 _MAY_ANSWER = Depends(requires_access_dag("PUT", DagAccessEntity.HITL_DETAIL))
+_OWN_FORM = Depends(require_own_form)
+
+
+def _find_address(dag_id: _Text, run_id: _Text, group: _Text = "") -> "RunAddress":
+    from backstream.pages.runs import RunAddress
+
+    return RunAddress(dag_id, run_id, group)
+
+
+_Address = Annotated["RunAddress", Depends(_find_address)]
 
 
 def add_run_pages(app: FastAPI) -> None:
@@ -30,32 +43,38 @@ def add_run_pages(app: FastAPI) -> None:
 
 def _add_run(app: FastAPI) -> None:
     from backstream.pages import run as pages
+    from backstream.pages.dismissal import dismiss_page
 
     @app.get("/run", dependencies=[_MAY_READ])
-    async def run(request: Request, user: GetUserDep, dag_id: _Text, run_id: _Text) -> HTMLResponse:
-        shown = await pages.load_run(page_store(), dag_id, run_id, airflow(request))
-        if report := pages.final_report(shown):
+    async def run(request: Request, user: GetUserDep, address: _Address, state: bool = False) -> HTMLResponse:
+        shown = await pages.load_run(page_store(), address, airflow(request))
+        if not state and (report := pages.final_report(shown)):
             return HTMLResponse(report.read_text(encoding="utf-8"))
-        may_cancel = is_allowed(user, shown.dag_id, "PUT", DagAccessEntity.RUN)
-        return html(pages.run_page(shown, may_cancel=may_cancel))
+        may_edit = is_allowed(user, shown.address.dag_id, "PUT", DagAccessEntity.RUN)
+        return html(pages.run_page(shown, may_edit=may_edit))
 
-    @app.post("/cancel", dependencies=[_MAY_CANCEL, Depends(require_own_form)])
-    async def cancel(request: Request, dag_id: _Text, run_id: _Text) -> HTMLResponse:
-        return html(await pages.cancel_page(page_store(), dag_id, run_id, airflow(request)))
+    @app.post("/cancel", dependencies=[_MAY_EDIT, _OWN_FORM])
+    async def cancel(request: Request, address: _Address) -> HTMLResponse:
+        return html(await pages.cancel_page(page_store(), address, airflow(request)))
+
+    @app.post("/dismiss", dependencies=[_MAY_EDIT, _OWN_FORM])
+    async def dismiss(request: Request, user: GetUserDep, address: _Address) -> HTMLResponse:
+        typed = await form_values(request)
+        return html(await dismiss_page(page_store(), address, typed, user.get_name(), airflow(request)))
 
 
 def _add_approval(app: FastAPI) -> None:
     from backstream.pages import approval as pages
 
     @app.get("/approval", dependencies=[_MAY_READ])
-    def approval(user: GetUserDep, dag_id: _Text, run_id: _Text) -> HTMLResponse:
-        may_answer = is_allowed(user, dag_id, "PUT", DagAccessEntity.HITL_DETAIL)
-        return html(pages.approval_page(page_store(), dag_id, run_id, may_answer=may_answer))
+    def approval(user: GetUserDep, address: _Address) -> HTMLResponse:
+        may_answer = is_allowed(user, address.dag_id, "PUT", DagAccessEntity.HITL_DETAIL)
+        return html(pages.approval_page(page_store(), address, may_answer=may_answer))
 
-    @app.post("/approval", dependencies=[_MAY_ANSWER, Depends(require_own_form)])
-    async def answer(request: Request, dag_id: _Text, run_id: _Text) -> HTMLResponse:
+    @app.post("/approval", dependencies=[_MAY_ANSWER, _OWN_FORM])
+    async def answer(request: Request, address: _Address) -> HTMLResponse:
         typed = await form_values(request)
-        return html(await pages.answer_page(page_store(), dag_id, run_id, typed, airflow(request)))
+        return html(await pages.answer_page(page_store(), address, typed, airflow(request)))
 
 
 def _add_report(app: FastAPI) -> None:
@@ -63,12 +82,12 @@ def _add_report(app: FastAPI) -> None:
     from backstream.pages.runs import find_report
 
     @app.get("/report", dependencies=[_MAY_READ])
-    def report(dag_id: _Text, run_id: _Text, plan: _Text | None = None) -> HTMLResponse:
-        path = find_report(Home.from_environment(), dag_id, run_id, plan)
+    def report(address: _Address, plan: _Text | None = None) -> HTMLResponse:
+        path = find_report(Home.from_environment(), address, plan)
         if path is None:
             sentence = (
-                f"Run {run_id} of {dag_id} has no report yet. It is written when the run ends, is rejected, or "
-                "waits for approval."
+                f"Run {address.run_id} of {address.dag_id} has no report yet. It is written when the run ends, is "
+                "rejected, or waits for approval."
             )
             return html(note_page("No report", sentence, status=_NOT_FOUND))
         return HTMLResponse(path.read_text(encoding="utf-8"))

@@ -31,12 +31,14 @@ _MAX_RUNS = 3
 """The number of replaced runs that an approval request lists."""
 
 
-def request_approval(plan: Plan, dag_id: str) -> ApprovalRequest | None:
+def request_approval(plan: Plan, dag_id: str, dag_run_id: str, task_id: str) -> ApprovalRequest | None:
     """Write the approval request and the report, and return the request; None if no approval is needed.
 
     Args:
         plan: the plan of the run.
         dag_id: DAG of the task that asks.
+        dag_run_id: its Dag run.
+        task_id: the task, with its groups.
 
     Raises:
         LedgerError: when the run was not audited.
@@ -52,6 +54,8 @@ def request_approval(plan: Plan, dag_id: str) -> ApprovalRequest | None:
     aggregates = [_aggregate_json(name, change) for name, change in difference.changes.aggregates.items()]
     request = ApprovalRequest(
         dag_id=dag_id,
+        dag_run_id=dag_run_id,
+        task_id=task_id,
         asked_at_ms=asked_at_ms,
         until_ms=asked_at_ms + definition.approval.timeout,
         text="\n\n".join(_request_parts(plan, audit, difference, definition.unit_ms)),

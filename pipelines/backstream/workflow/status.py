@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from backstream.definition.loader import load_definition, resolve_paths
 from backstream.errors import BackstreamError
-from backstream.eventtime.instants import DAY_MS, SECOND_MS, instant_text
+from backstream.eventtime.instants import DAY_MS, HOUR_MS, SECOND_MS, instant_text
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.seals import DaySeal
 from backstream.lake.ledger import RunRow, list_runs
 from backstream.lake.published_windows import load_published_windows
 from backstream.runs.approval_request import ApprovalRequest
 from backstream.runs.chunk_groups import MAX_CHUNKS_PER_JOB
+from backstream.runs.dismissals import Dismissal, load_dismissals
 from backstream.runs.home import Home, RunFolder
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan_summary import PlanSummary
@@ -39,6 +40,12 @@ _MAX_UNENDED = 20
 """The unended runs of a dataset that are listed: the status of each requires a scan of its files."""
 _MAX_MANIFESTS = 2 * MAX_CHUNKS_PER_JOB
 """The newest manifests that are read for an estimate: whole groups of chunks."""
+_PLAN_LIMIT_MS = DAY_MS
+"""The time after which a request without a plan has failed, even if Airflow has not recorded its end."""
+_NO_PLAN = "the run has no plan 24 hours after its request; the log of its task `plan` has the reason"
+_ANSWER_LIMIT_MS = HOUR_MS
+"""The time after the limit of an approval in which Airflow must have ended the run."""
+_NO_ANSWER = "nobody answered within the time limit, and Airflow has not recorded the end of the run"
 _ENDED = "Airflow ended the run before it had a result; the log of its tasks has the reason"
 _REPORT_MS = 10 * SECOND_MS
 """The time in which a failed run may still write files, such as its report."""
@@ -51,8 +58,9 @@ _WAITING = (RunStatus.REQUESTED, RunStatus.PLANNED, RunStatus.AWAITING_APPROVAL)
 class RunState:
     """One run with its status and progress; None: unknown or not reached yet. Times are in epoch milliseconds.
 
-    A run without a plan has the key of its request as id. `phase` is empty for a run that has ended. `impact` is
-    the result of a dry run.
+    A run without a plan has the key of its request as id. `dag_id`, `dag_run_id`, and `task_group` are those of
+    Airflow, empty for a run of the command line. `phase` is empty for a run that has ended. `impact` is
+    the result of a dry run. `dismissal` is that of a run that has left no file since.
     """
 
     run_id: str
@@ -73,12 +81,20 @@ class RunState:
     error: str | None = None
     plan_hash: str = ""
     dag_id: str = ""
+    dag_run_id: str = ""
+    task_group: str = ""
     by: str = ""
     phase: str = ""
     impact: Mapping[str, Any] | None = None
     events_per_second: float | None = None
     approval_requested_ms: int | None = None
     approval_until_ms: int | None = None
+    dismissal: Dismissal | None = None
+
+    @property
+    def is_dismissible(self) -> bool:
+        """Return whether a person can dismiss the run now."""
+        return self.state.is_dismissible and self.dismissal is None
 
     @property
     def is_unfinished(self) -> bool:
@@ -118,8 +134,21 @@ def list_run_states(
     ]
     run_ids = {run.run_id for run in runs}
     runs += [state_of_row(row, requests) for row in recorded.values() if row.run_id not in run_ids]
-    runs += [state_of_request(request) for request in requests.values() if not request.run_id]
-    return sorted(runs, key=lambda run: run.started_ms, reverse=True)[:limit]
+    runs += [state_of_request(request, now_ms) for request in requests.values() if not request.run_id]
+    return add_dismissals(home, sorted(runs, key=lambda run: run.started_ms, reverse=True)[:limit])
+
+
+def add_dismissals(home: Home, runs: Iterable[RunState]) -> list[RunState]:
+    """Return runs with their dismissals; a run that has written a file since is no longer dismissed."""
+    known: dict[str, Mapping[str, Dismissal]] = {}
+    shown = []
+    for run in runs:
+        if run.dataset not in known:
+            known[run.dataset] = load_dismissals(home, run.dataset)
+        found = known[run.dataset].get(run.run_id)
+        is_current = found is not None and run.state.is_dismissible and found.at_ms >= run.last_sign_ms
+        shown.append(replace(run, dismissal=found) if is_current else run)
+    return shown
 
 
 Requests = Mapping[tuple[str, str], RunRequest]
@@ -132,15 +161,18 @@ def _load_requests(home: Home, dataset: str | None) -> Requests:
     return {(name, found.triggered_by): found for name in names for found in load_requests(home, name)}
 
 
-def state_of_request(request: RunRequest) -> RunState:
+def state_of_request(request: RunRequest, now_ms: int) -> RunState:
     """Return a run that has no plan, or whose files were deleted."""
+    has_ended = request.ended_at_ms is not None
     facts = RunFacts(
         is_planned=bool(request.run_id),
         is_dry_run=request.is_dry_run,
         recorded=RunStatus.FAILED if request.error else None,
-        has_ended=request.ended_at_ms is not None,
+        is_quiet=now_ms > request.requested_at_ms + _PLAN_LIMIT_MS,
+        has_ended=has_ended,
     )
     status = derive_status(facts)
+    ended = (_ENDED if has_ended else _NO_PLAN) if status is RunStatus.FAILED else None
     return RunState(
         run_id=request.run_id or request.key,
         dataset=request.dataset,
@@ -154,12 +186,22 @@ def state_of_request(request: RunRequest) -> RunState:
         seconds=0.0,
         triggered_by=request.triggered_by,
         reason=request.reason,
-        error=request.error or (_ENDED if status is RunStatus.FAILED else None),
-        dag_id=request.dag_id,
+        error=request.error or ended,
+        **_airflow_ids(request),
         by=request.by,
         phase=describe_phase(status, None, None),
         impact=request.impact,
     )
+
+
+def _airflow_ids(request: RunRequest | None, asked: ApprovalRequest | None = None) -> dict[str, Any]:
+    """Return the ids in Airflow of a run, from the task that asks or its request; none for the command line."""
+    if asked:
+        group = asked.task_id.rpartition(".")[0]
+        return {"dag_id": asked.dag_id, "dag_run_id": asked.dag_run_id, "task_group": group}
+    if request:
+        return {"dag_id": request.dag_id, "dag_run_id": request.dag_run_id, "task_group": request.task_group}
+    return {}
 
 
 def list_unfinished_runs(
@@ -174,7 +216,7 @@ def list_unfinished_runs(
     ]
     requests = _load_requests(home, dataset)
     runs = (load_run_state(folder, None, requests, now_ms) for folder in folders[:_MAX_UNENDED])
-    return [run for run in runs if run and run.state is not RunStatus.DRY_RUN]
+    return add_dismissals(home, (run for run in runs if run and run.state is not RunStatus.DRY_RUN))
 
 
 def _list_folders(home: Home, dataset: str | None) -> list[RunFolder]:
@@ -198,8 +240,11 @@ def load_run_state(folder: RunFolder, row: RunRow | None, requests: Requests, no
     request = requests.get((planned.dataset, planned.triggered_by))
     finished = _find_finished_chunks(folder, planned)
     started_ms, last_sign_ms = _modified_ms(folder.plan), max(_scan_times_ms(folder, planned))
+    facts, asked = read_facts(folder), ApprovalRequest.read(folder.approval_request)
+    is_overdue = asked is not None and now_ms > asked.until_ms + _ANSWER_LIMIT_MS
     facts = replace(
-        read_facts(folder),
+        facts,
+        is_approval_pending=facts.is_approval_pending and not is_overdue,
         is_begun=last_sign_ms > started_ms or bool(finished),
         recorded=row.status if row else None,
         has_continued=_has_continued(row, last_sign_ms),
@@ -210,7 +255,7 @@ def load_run_state(folder: RunFolder, row: RunRow | None, requests: Requests, no
     if status.is_active:
         timings = _load_newest_timings(folder, planned, finished)
         status = derive_status(replace(facts, is_quiet=not is_alive(now_ms, last_sign_ms, timings)))
-    asked = ApprovalRequest.read(folder.approval_request) if status is RunStatus.AWAITING_APPROVAL else None
+    asked = asked if status is RunStatus.AWAITING_APPROVAL else None
     audit = Audit.read(folder.audit_result) if folder.audit_result.exists() else None
     publication = Publication.read(folder.publication) if folder.publication.exists() else None
     left = [events for chunk_id, events in planned.expected_events.items() if chunk_id not in finished]
@@ -230,9 +275,9 @@ def load_run_state(folder: RunFolder, row: RunRow | None, requests: Requests, no
         chunks_done=len(finished),
         chunks=len(planned.expected_events),
         seconds_left=estimate_seconds_left(timings, left) if status.is_active and left else None,
-        error=_find_error(status, row, facts),
+        error=_find_error(status, row, facts, is_overdue=is_overdue),
         plan_hash=planned.plan_hash,
-        dag_id=asked.dag_id if asked else request.dag_id if request else "",
+        **_airflow_ids(request, asked),
         by=request.by if request else "",
         phase=describe_phase(status, len(finished), len(planned.expected_events), asked),
         impact=request.impact if request else None,
@@ -256,9 +301,11 @@ def _has_ended(request: RunRequest | None, last_sign_ms: int) -> bool:
     return last_sign_ms <= request.ended_at_ms + _REPORT_MS
 
 
-def _find_error(status: RunStatus, row: RunRow | None, facts: RunFacts) -> str | None:
+def _find_error(status: RunStatus, row: RunRow | None, facts: RunFacts, *, is_overdue: bool) -> str | None:
     if status is RunStatus.FAILED and row:
         return row.error
+    if status is RunStatus.INTERRUPTED and is_overdue and not facts.has_ended:
+        return _NO_ANSWER
     return _ENDED if status is RunStatus.INTERRUPTED and facts.has_ended else None
 
 
@@ -290,7 +337,7 @@ def state_of_row(row: RunRow, requests: Requests) -> RunState:
         reason=row.reason,
         error=row.error,
         plan_hash=row.plan_hash,
-        dag_id=request.dag_id if request else "",
+        **_airflow_ids(request),
         by=request.by if request else "",
     )
 
