@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         RunResult,
         diff,
         execute,
+        explain,
         load_definition,
         plan,
         publish,
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
         roll_back,
         run,
         run_report,
+        verify,
     )
 
 __version__ = "0.1.0"
@@ -26,6 +28,7 @@ __all__ = [
     "RunResult",
     "diff",
     "execute",
+    "explain",
     "load_definition",
     "plan",
     "publish",
@@ -33,6 +36,7 @@ __all__ = [
     "roll_back",
     "run",
     "run_report",
+    "verify",
 ]
 
 

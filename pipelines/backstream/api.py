@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from backstream.lake.rollback import RollbackResult
+    from backstream.runs.verification import Receipt
+    from backstream.workflow.explain import Explanation
     from backstream.workflow.history import RunDifference
 
 log = logging.getLogger(__name__)
@@ -36,6 +39,7 @@ __all__ = [
     "RunResult",
     "diff",
     "execute",
+    "explain",
     "load_definition",
     "plan",
     "publish",
@@ -43,6 +47,7 @@ __all__ = [
     "roll_back",
     "run",
     "run_report",
+    "verify",
 ]
 
 RangeEnd = str | date
@@ -287,6 +292,48 @@ def read(
     with load_dataset_rows(_home(home), dataset, interval, as_of) as rows:
         state = rows.state
     return load_rows(_home(home), dataset, interval, state.snapshot_id if state else None)
+
+
+def explain(
+    dataset: str, window: str, key: Mapping[str, object] | None = None, *, home: str | Path | None = None
+) -> Explanation:
+    """Return the explanation of a published row: its records, watermarks, fates, and firings.
+
+    The reference engine recomputes the row from the input files; no Spark starts. `print` shows the explanation,
+    and its `is_confirmed` is false if the row of the table is another one.
+
+    Args:
+        dataset: name of the dataset.
+        window: start of the window, e.g., `2013-02-09T10:00Z`; `START/END` if several windows start then.
+        key: values of the key columns.
+        home: home folder; by default `$BACKSTREAM_HOME`, or `.backstream` in the working directory.
+
+    Raises:
+        SpecError: when no window starts then, or the key does not fit.
+        LedgerError: when no run has published the day of the window.
+        PlanError: when the reference engine cannot compute the dataset, or an input file is not as planned.
+    """
+    from backstream.workflow.explain import explain_window
+
+    return explain_window(_home(home), dataset, window, {name: str(value) for name, value in (key or {}).items()})
+
+
+def verify(run: str | Path | Plan, sample: int = 200, *, seed: int = 0, home: str | Path | None = None) -> Receipt:
+    """Recompute a random sample of the rows of a run from its input files, and return the receipt.
+
+    Args:
+        run: run id or plan; of a definition the newest run.
+        sample: number of rows.
+        seed: seed of the sample; the same seed draws the same rows.
+        home: home folder; by default `$BACKSTREAM_HOME`, or `.backstream` in the working directory.
+
+    Raises:
+        SpecError: when there is no such run.
+        PlanError: when the reference engine cannot compute the dataset.
+    """
+    from backstream.workflow.verify import verify_run
+
+    return verify_run(_load_plan(run, home), sample, seed)
 
 
 class _Options(NamedTuple):

@@ -1,6 +1,6 @@
 """The command line: what the DAGs do, without Airflow."""
 
-from backstream.cli import check, config, doctor, engine, history, init, inspect, prepare, reports, run
+from backstream.cli import check, config, doctor, engine, explain, history, init, inspect, prepare, reports, run
 from backstream.cli.app import app, main
 
 __all__ = [
@@ -9,6 +9,7 @@ __all__ = [
     "config",
     "doctor",
     "engine",
+    "explain",
     "history",
     "init",
     "inspect",

@@ -54,7 +54,7 @@ def show(
     from backstream.workflow import history
 
     with report_errors():
-        home, name = Home.from_environment(), _dataset_name(dataset)
+        home, name = Home.from_environment(), dataset_name(dataset)
         interval = parse_open_range(since, until, OPTION_NAMES)
         with history.load_dataset_rows(home, name, interval, as_of, max_rows(form, limit)) as rows:
             print(f"{name}  {rows.state or 'nothing was published yet'}", file=sys.stderr)
@@ -151,7 +151,7 @@ def vacuum(
     with report_errors():
         grace_ms = _grace_ms(grace)
         before_ms = None if expire_before is None else instant_ms(expire_before, "--expire-before")
-        home, name = Home.from_environment(), _dataset_name(dataset)
+        home, name = Home.from_environment(), dataset_name(dataset)
         results = vacuum_tables(
             home, name, grace_ms, expire_before_ms=before_ms, keep_runs=keep_runs, dry_run=dry_run
         )
@@ -162,7 +162,7 @@ def vacuum(
             print(f"snapshots {'expired' if not dry_run else 'to expire'}: {results[0].expired_snapshots:,}")
 
 
-def _dataset_name(text: str) -> str:
+def dataset_name(text: str) -> str:
     """Return the dataset of the definition with this name or path, or the text itself if there is none."""
     from backstream.definition.loader import load_definition
 
@@ -183,7 +183,7 @@ def _run_id(home: Home, text: str, since: str | None, until: str | None) -> str:
         return text
     since_ms = None if since is None else instant_ms(since, "--since")
     until_ms = None if until is None else instant_ms(until, "--until")
-    return history.find_newest_run(home, _dataset_name(text), since_ms, until_ms).run_id
+    return history.find_newest_run(home, dataset_name(text), since_ms, until_ms).run_id
 
 
 def _grace_ms(text: str) -> int:

@@ -49,7 +49,7 @@ def report_command(
     from backstream import workflow
 
     with report_errors():
-        plan = _load_plan(run, since, until, mode)
+        plan = load_requested_plan(run, since, until, mode)
         if form is None:
             workflow.report_run(plan)
             print(workflow.publication_text(plan))
@@ -57,7 +57,7 @@ def report_command(
             print(workflow.report_text(plan, form), end="")
 
 
-def _load_plan(text: str, since: str | None, until: str | None, mode: Mode | None) -> Plan:
+def load_requested_plan(text: str, since: str | None, until: str | None, mode: Mode | None) -> Plan:
     """Return the newest plan of the definition with this name or path, or the plan of the run with this id."""
     from backstream.definition.loader import load_definition
     from backstream.workflow.history import find_newest_run

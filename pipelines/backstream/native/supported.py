@@ -74,7 +74,7 @@ def native_aggregates(definition: Definition, columns: Mapping[str, str]) -> lis
     Raises:
         ValueError: if one of them is not on the whitelist.
     """
-    aggregates = [(name, _parse_aggregate(name, call, columns)) for name, call in definition.aggregates.items()]
+    aggregates = [(name, parse_aggregate(name, call, columns)) for name, call in definition.aggregates.items()]
     unsupported = [name for name, aggregate in aggregates if aggregate is None]
     if unsupported:
         msg = f"the native engine does not support the aggregate {unsupported[0]}"
@@ -125,7 +125,7 @@ def _list_reasons(definition: Definition, columns: Mapping[str, str]) -> Iterato
         if columns.get(name) not in {*GROUPED, *TIMES} and not DECIMAL.fullmatch(columns.get(name, "")):
             yield f"source.deduplicate_on {name!r} has the type {columns.get(name)}"
     for name, call in definition.aggregates.items():
-        if _parse_aggregate(name, call, columns) is None:
+        if parse_aggregate(name, call, columns) is None:
             yield f"aggregates.{name} is {call}"
 
 
@@ -152,7 +152,7 @@ def _list_reading_reasons(definition: Definition, columns: Mapping[str, str]) ->
         yield f"source.sequence {source.sequence!r} is not an integer"
 
 
-def _parse_aggregate(name: str, call: str, columns: Mapping[str, str]) -> Aggregate | None:
+def parse_aggregate(name: str, call: str, columns: Mapping[str, str]) -> Aggregate | None:
     """Return the aggregate; None if its function or the type of its column is not on the whitelist."""
     try:
         parsed = sqlglot.parse_one(call, dialect="spark")

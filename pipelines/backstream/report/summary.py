@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from backstream.definition.model import Definition
@@ -118,6 +118,7 @@ class RunSummary:
             if publication
             else None,
             "changed": dict(self.known.changes.totals.windows) if self.known.changes else None,
+            "verification": asdict(self.known.verification) if self.known.verification else None,
             "report": str(plan.folder.report) if plan.folder.report.exists() else None,
         }
 

@@ -184,6 +184,11 @@ class RunFolder:
         return self.path / "publication.json"
 
     @property
+    def verification(self) -> Path:
+        """The receipt of the newest verification, JSON; absent before the first one."""
+        return self.path / "verification.json"
+
+    @property
     def report(self) -> Path:
         """The run report, one self-contained HTML file."""
         return self.path / "report.html"

@@ -24,6 +24,7 @@ from backstream.runs.home import Home, write_text
 from backstream.runs.manifest import home_of, load_manifests
 from backstream.runs.plan import Plan
 from backstream.runs.results import Audit, CheckOutcome, Publication
+from backstream.runs.verification import Receipt
 from backstream.text import ReportFormat
 from backstream.workflow.dataset_state import write_run_totals
 from backstream.workflow.history import diff_run
@@ -111,6 +112,7 @@ def gather_context(
         past=past,
         outcomes=_list_outcomes(plan, past),
         delays=delays,
+        verification=Receipt.read(plan.folder.verification),
         unavailable=unavailable,
     )
 

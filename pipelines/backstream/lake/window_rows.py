@@ -1,0 +1,50 @@
+"""Read the published rows of single windows and keys; other files are not opened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.expressions import And, BooleanExpression, EqualTo, In, IsNull, Reference
+from pyiceberg.expressions.literals import literal
+
+from backstream.eventtime.instants import utc_datetime
+from backstream.lake.catalog import open_catalog_for_writing
+from backstream.lake.catalog_address import table_identifier
+from backstream.runs.home import Home
+
+_START = "window_start"
+
+
+def load_window_rows(
+    home: Home, dataset: str, starts_ms: Sequence[int], key: Mapping[str, Any] | None = None
+) -> list[dict[str, Any]]:
+    """Return the published rows of windows with these starts; empty if there is no table.
+
+    Args:
+        home: the home of the lake.
+        dataset: the dataset.
+        starts_ms: the starts of the windows.
+        key: the values of the key columns; None: all keys.
+    """
+    starts = {literal(utc_datetime(start_ms).isoformat()) for start_ms in starts_ms}
+    is_wanted: list[BooleanExpression] = [In(term=Reference(_START), values=starts)]
+    is_wanted += [_equals(name, value) for name, value in (key or {}).items()]
+    with open_catalog_for_writing(home) as catalog:
+        try:
+            table = catalog.load_table(table_identifier(dataset))
+        except NoSuchTableError:
+            return []
+        known = set(table.schema().column_names)
+        if not set(key or {}) <= known:
+            return []
+        rows: pa.Table = table.scan(row_filter=reduce(And, is_wanted)).to_arrow()
+    found: list[dict[str, Any]] = rows.to_pylist()
+    return found
+
+
+def _equals(name: str, value: Any) -> BooleanExpression:
+    return IsNull(term=Reference(name)) if value is None else EqualTo(term=Reference(name), value=literal(value))

@@ -1,0 +1,326 @@
+"""Read the raw records of windows, and the arrivals of the whole stream, from the input files of a plan."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from backstream.definition.loader import parse_definition
+from backstream.definition.model import Definition
+from backstream.errors import PlanError, SpecError
+from backstream.eventtime.intervals import Interval
+from backstream.eventtime.windows import TimeWindow
+from backstream.native.database import open_database
+from backstream.native.records import group_files_by_schema
+from backstream.native.sql import (
+    PARTITION_TEXT,
+    column_alias,
+    floor_to_step,
+    is_readable,
+    list_group_files,
+    quote_name,
+    quote_text,
+    readable_within,
+    scan_query,
+)
+from backstream.native.supported import parse_aggregate, read_spec, reason_not_readable
+from backstream.native.task import Aggregate, ReadSpec, duckdb_type
+from backstream.runs.manifest import require_input_files
+from backstream.runs.plan import InputFile, Plan
+
+if TYPE_CHECKING:
+    import duckdb
+
+_MEMORY_MB = 1_500
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A window of one key: the key's values in the order of `source.key`."""
+
+    window: TimeWindow
+    key: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RawRecord:
+    """A readable record of the input, with the values of the columns that the aggregates read."""
+
+    event_ms: int
+    arrival_ms: int
+    arrival_seq: int
+    source_partition: str
+    is_duplicate: bool
+    file: str
+    values: Mapping[str, Any]
+
+    @property
+    def place(self) -> tuple[int, int, str]:
+        """The position in arrival order."""
+        return self.arrival_ms, self.arrival_seq, self.source_partition
+
+
+@dataclass(frozen=True)
+class RawInput:
+    """The input of a plan, read with DuckDB."""
+
+    plan: Plan
+    definition: Definition
+
+    @classmethod
+    def from_plan(cls, plan: Plan, action: str) -> RawInput:
+        """Return the input of a plan.
+
+        Args:
+            plan: the plan of a run.
+            action: the verb for error messages, e.g., `explain`.
+
+        Raises:
+            PlanError: when a record cannot be read without Spark, or the code of a user makes the rows.
+        """
+        definition = parse_definition(plan.definition, f"plan {plan.run_id}")
+        reason = reason_not_readable(definition, plan.columns)
+        if definition.code_columns is not None:
+            reason = (
+                f"[{'job' if definition.job else 'process'}] is your own code, and the reference engine is not"
+            )
+        if reason is None:
+            unreadable = [name for name in definition.source.key if duckdb_type(plan.columns[name]) is None]
+            reason = f"only Spark can read the key {unreadable[0]!r}" if unreadable else None
+        if reason:
+            msg = f"cannot {action} {definition.name}: {reason}"
+            raise PlanError(msg)
+        return cls(plan, definition)
+
+    def parse_key(self, texts: Mapping[str, str]) -> tuple[Any, ...]:
+        """Return the values of a key in the types of its columns.
+
+        Raises:
+            SpecError: when a column is missing or unknown, or a value does not have its type.
+        """
+        names = self.definition.source.key
+        if set(texts) != set(names):
+            wanted = " ".join(f"--key {name}=VALUE" for name in names) or "no --key"
+            msg = (
+                f"the key of {self.definition.name} has the columns {', '.join(names) or '(none)'},"
+                f" got {', '.join(sorted(texts)) or 'none'}\n\nhint: write {wanted}"
+            )
+            raise SpecError(msg)
+        return tuple(self._parse_value(name, texts[name]) for name in names)
+
+    def _parse_value(self, name: str, text: str) -> Any:
+        kind = self.plan.columns[name]
+        with _open_database() as database:
+            query = f"SELECT TRY_CAST(? AS {duckdb_type(kind)})"
+            value = database.execute(query, [text]).fetchall()[0][0]
+        if value is None:
+            msg = f"key {name!r} must be of type {kind}, got {text!r}"
+            raise SpecError(msg)
+        return value
+
+    @cached_property
+    def aggregates(self) -> list[Aggregate]:
+        """The aggregates that plain Python can recompute."""
+        calls = self.definition.aggregates.items()
+        parsed = (parse_aggregate(name, call, self.plan.columns) for name, call in calls)
+        return [aggregate for aggregate in parsed if aggregate is not None]
+
+    @property
+    def not_recomputed(self) -> list[str]:
+        """The names of result columns that only Spark can evaluate."""
+        known = {aggregate.name for aggregate in self.aggregates}
+        return [name for name in self.definition.value_names if name not in known]
+
+    def list_files(self, span: Interval) -> list[InputFile]:
+        """Return the files that may hold an event of an interval."""
+        return [file for file in self.plan.inputs if file.may_hold(span)]
+
+    def load_records(self, spans: Sequence[tuple[Interval, tuple[Any, ...]]]) -> list[list[RawRecord]]:
+        """Return, for each interval of event time and key, the readable records in arrival order.
+
+        Raises:
+            PlanError: when a file was changed or removed since the plan.
+        """
+        whole = Interval(min(span.start_ms for span, _ in spans), max(span.end_ms for span, _ in spans))
+        files = self._require_files(self.list_files(whole))
+        if not files:
+            return [[] for _ in spans]
+        source = self.definition.source
+        columns = [*source.key, *source.deduplicate_on, *(each.column for each in self.aggregates if each.column)]
+        reading = read_spec(self.definition, self.plan.columns, columns)
+        groups = group_files_by_schema(files, reading)
+        with _open_database() as database:
+            self._register_wanted(database, spans)
+            base = scan_query(groups, reading, readable_within(reading, whole))
+            rows = self._query_records(database, base, reading)
+        paths = list_group_files(groups)
+        found: list[list[RawRecord]] = [[] for _ in spans]
+        names = {name: column_alias(reading, name) for name in reading.types}
+        for row in rows.to_pylist():
+            place = (row["event_ms"], row["arrival_ms"], row["arrival_seq"], row["source_partition"])
+            values = {name: row[alias] for name, alias in names.items()}
+            found[row["target"]].append(RawRecord(*place, row["is_duplicate"], paths[row["file"]], values))
+        return found
+
+    def _register_wanted(
+        self, database: duckdb.DuckDBPyConnection, spans: Sequence[tuple[Interval, tuple[Any, ...]]]
+    ) -> None:
+        names = self.definition.source.key
+        keys = {f"k{number}": pa.array([key[number] for _, key in spans]) for number in range(len(names))}
+        bounds = {"low": [span.start_ms for span, _ in spans], "high": [span.end_ms for span, _ in spans]}
+        database.register("wanted_rows", pa.table({**keys, **bounds, "target": list(range(len(spans)))}))
+        casts = [
+            f"CAST(k{at} AS {duckdb_type(self.plan.columns[name])}) AS k{at}" for at, name in enumerate(names)
+        ]
+        selected = ", ".join([*casts, "low", "high", "target"])
+        database.execute(f"CREATE TEMP TABLE wanted AS SELECT {selected} FROM wanted_rows")
+
+    def _query_records(self, database: duckdb.DuckDBPyConnection, base: str, reading: ReadSpec) -> pa.Table:
+        source = self.definition.source
+        is_same_key = [
+            f"r.{column_alias(reading, name)} IS NOT DISTINCT FROM w.k{number}"
+            for number, name in enumerate(source.key)
+        ]
+        is_wanted = " AND ".join([*is_same_key, "r.event_ms >= w.low", "r.event_ms < w.high"])
+        marked = f"SELECT *, false AS is_duplicate FROM ({base})"
+        if source.deduplicate_on:
+            identity = ["event_ms", *(column_alias(reading, name) for name in source.deduplicate_on)]
+            by = ", ".join(identity)
+            database.execute(
+                f"CREATE TEMP TABLE identities AS SELECT DISTINCT {', '.join(f'r.{name}' for name in identity)}"
+                f" FROM ({base}) r JOIN wanted w ON {is_wanted}"
+            )
+            is_copy = " AND ".join(f"r.{name} IS NOT DISTINCT FROM i.{name}" for name in identity)
+            order = f"arrival_ms, arrival_seq, {PARTITION_TEXT}"
+            marked = (
+                f"SELECT *, row_number() OVER (PARTITION BY {by} ORDER BY {order}) > 1 AS is_duplicate"
+                f" FROM (SELECT * FROM ({base}) r SEMI JOIN identities i ON {is_copy})"
+            )
+        return database.sql(
+            f"SELECT r.* REPLACE ({PARTITION_TEXT} AS source_partition), w.target FROM ({marked}) r"
+            f" JOIN wanted w ON {is_wanted} ORDER BY arrival_ms, arrival_seq, {PARTITION_TEXT}"
+        ).to_arrow_table()
+
+    def draw_keys(
+        self, spans: Sequence[Interval], count: int, salt: str
+    ) -> list[list[tuple[tuple[Any, ...], int]]]:
+        """Return, for each interval of event time, some keys with the event time of one of their records.
+
+        Args:
+            spans: the intervals.
+            count: the largest number of keys of an interval.
+            salt: the text that decides by its hash with a key which keys are drawn.
+
+        Raises:
+            PlanError: when a file was changed or removed since the plan.
+        """
+        names = self.definition.source.key
+        whole = Interval(min(span.start_ms for span in spans), max(span.end_ms for span in spans))
+        files = self._require_files(self.list_files(whole))
+        if not files:
+            return [[] for _ in spans]
+        reading = read_spec(self.definition, self.plan.columns, names)
+        keys = [column_alias(reading, name) for name in names]
+        base = scan_query(group_files_by_schema(files, reading), reading, readable_within(reading, whole))
+        grouped = ", ".join(["target", *keys])
+        order = key_order_sql(keys, salt)
+        with _open_database() as database:
+            bounds = {"low": [span.start_ms for span in spans], "high": [span.end_ms for span in spans]}
+            database.register("spans", pa.table({**bounds, "target": list(range(len(spans)))}))
+            rows = database.execute(
+                f"SELECT {grouped}, min(event_ms) FROM ({base}) r JOIN spans s"
+                " ON r.event_ms >= s.low AND r.event_ms < s.high"
+                f" GROUP BY {grouped} QUALIFY row_number() OVER (PARTITION BY target ORDER BY {order}) <= {count}"
+            ).fetchall()
+        drawn: list[list[tuple[tuple[Any, ...], int]]] = [[] for _ in spans]
+        for target, *key, event_ms in rows:
+            drawn[target].append((tuple(key), event_ms))
+        return drawn
+
+    def _require_files(self, files: Sequence[InputFile]) -> list[str]:
+        """Return the paths of files that are as planned."""
+        require_input_files(files, f"recompute windows of run {self.plan.run_id}")
+        return [file.path for file in files if file.rows]
+
+    def summarize_arrivals(self, width_ms: int) -> pa.Table:
+        """Return a row per source partition and bucket of arrivals: first and last event and arrival, in ms."""
+        columns = {
+            "source_partition": PARTITION_TEXT,
+            "arrival_bucket": _bucket(width_ms),
+            "first_event_ms": "min(event_ms)",
+            "last_event_ms": "max(event_ms)",
+            "first_arrival_ms": "min(arrival_ms)",
+            "last_arrival_ms": "max(arrival_ms)",
+        }
+        return self._query_stream(columns, " GROUP BY 1, 2")
+
+    def load_arrivals(self, width_ms: int, buckets: Collection[int], tick: tuple[int, int] | None) -> pa.Table:
+        """Return the arrivals in some buckets: partition, sequence, event time and arrival.
+
+        Args:
+            width_ms: the width of the buckets.
+            buckets: the numbers of the buckets.
+            tick: the start and the interval of the clock: one row per partition and tick, with the greatest event
+                time. None: one row per record.
+        """
+        low_ms, high_ms = min(buckets) * width_ms, (max(buckets) + 1) * width_ms
+        only = ", ".join(map(str, sorted(buckets)))
+        where = f"arrival_ms >= {low_ms} AND arrival_ms < {high_ms} AND {_bucket(width_ms)} IN ({only})"
+        columns = {"source_partition": PARTITION_TEXT, "arrival_seq": "arrival_seq"}
+        columns |= {"event_ms": "event_ms", "arrival_ms": "arrival_ms"}
+        files = [file for file in self.plan.inputs if _may_arrive(file, Interval(low_ms, high_ms))]
+        if tick is None:
+            return self._query_stream(columns, "", where, files)
+        start_ms, interval_ms = tick
+        number = f"greatest(arrival_ms - {start_ms}, 0) // {interval_ms}"
+        columns |= {
+            "arrival_seq": "max(arrival_seq)",
+            "event_ms": "max(event_ms)",
+            "arrival_ms": "max(arrival_ms)",
+        }
+        return self._query_stream(columns, f" GROUP BY {PARTITION_TEXT}, {number}", where, files)
+
+    def _query_stream(
+        self,
+        columns: Mapping[str, str],
+        grouping: str,
+        where: str = "true",
+        files: Sequence[InputFile] | None = None,
+    ) -> pa.Table:
+        chosen = self._require_files(self.plan.inputs if files is None else files)
+        reading = read_spec(self.definition, self.plan.columns)
+        selected = ", ".join(f"{value} AS {quote_name(name)}" for name, value in columns.items())
+        if not chosen:
+            return pa.table({name: pa.array([], pa.int64()) for name in columns})
+        records = scan_query(group_files_by_schema(chosen, reading), reading, is_readable(reading))
+        with _open_database() as database:
+            return database.sql(f"SELECT {selected} FROM ({records}) WHERE {where}{grouping}").to_arrow_table()
+
+
+def key_order_sql(columns: Sequence[str], salt: str) -> str:
+    """Return an expression that orders keys as if at random: the same for the same values and salt."""
+    texts = [f"coalesce({name}::VARCHAR, chr(0))" for name in columns]
+    return f"md5(concat_ws(chr(1), {', '.join([quote_text(salt), *texts])}))"
+
+
+def _bucket(width_ms: int) -> str:
+    return f"({floor_to_step('arrival_ms', 0, width_ms)} // {width_ms})"
+
+
+def _may_arrive(file: InputFile, span: Interval) -> bool:
+    if file.min_arrival_ms is None or file.max_arrival_ms is None:
+        return True
+    return span.overlaps(Interval(file.min_arrival_ms, file.max_arrival_ms + 1))
+
+
+@contextmanager
+def _open_database() -> Iterator[duckdb.DuckDBPyConnection]:
+    with open_database(_MEMORY_MB) as database:
+        database.execute(f"SET threads = {os.cpu_count() or 1}")
+        yield database

@@ -1,0 +1,228 @@
+"""Compute the watermark at the arrival of some records, with the reference engine and as few records as possible.
+
+A watermark depends on all earlier arrivals. Of the buckets of arrivals that contain none of the records, only a
+summary is used: their first and last arrival, with the smallest and the greatest event time. The engine runs
+twice. In the first run, the greatest event time of a summary arrives last, and in the second run it arrives first.
+Every merge of watermarks is monotone, so the true watermark is between the two. Where both are equal, it is exact.
+Otherwise, all records of the bucket, or of the whole stream, are read.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from backstream.eventtime.emission import Emission, EmissionModel, Topology
+from backstream.eventtime.instants import HOUR_MS, MAX_MS, MIN_MS
+from backstream.eventtime.records import Record, SourceClock
+from backstream.eventtime.union import complete_partitions
+from backstream.eventtime.watermark_generators import StrategyKind
+from backstream.eventtime.watermark_sources import compute_watermarks
+from backstream.eventtime.watermarks import WatermarkEvent, Watermarks
+from backstream.eventtime.windows import Session
+from backstream.native.raw_input import RawInput, RawRecord
+from backstream.source.arrival_index import ArrivalIndex, BucketGrid, IndexFolder, is_index_exact
+
+_MAXIMA = (StrategyKind.BOUNDED, StrategyKind.MONOTONOUS)
+_BY_TICK = (*_MAXIMA, StrategyKind.TIME_LAG, StrategyKind.NONE)
+_MAX_BUCKETS = 200
+"""The number of further buckets that are read in full to find an instant of the watermark."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnWatermarks:
+    """The watermarks of the stream, and the position of each own record in it; `source` is a sentence."""
+
+    events: Sequence[WatermarkEvent]
+    positions: Sequence[int]
+    in_force_ms: Sequence[int]
+    source: str
+
+    def reaching_ms(self, target_ms: int) -> int:
+        """Return the time of the source's clock at which the watermark reaches an event time."""
+        return next((event.at_ms for event in self.events if event.watermark_ms >= target_ms), MAX_MS)
+
+    def restrict(self, numbers: Sequence[int], thresholds: Iterable[int]) -> Watermarks:
+        """Return the watermarks of a stream of some own records only, in the same order relative to them.
+
+        Watermarks that cross no threshold since the previous one have no effect on windows and are left out.
+        """
+        positions, steps = [self.positions[number] for number in numbers], sorted(set(thresholds))
+        kept = Watermarks(in_force_ms=[self.in_force_ms[number] for number in numbers])
+        passed = -1
+        for event in self.events:
+            step = bisect_right(steps, event.watermark_ms)
+            if step != passed:
+                after = bisect_right(positions, event.after) - 1
+                kept.events.append(WatermarkEvent(event.watermark_ms, after, event.at_ms))
+            passed = step
+        return kept
+
+
+class ArrivalHistory:
+    """The arrivals of the stream of a replay, summarized by buckets."""
+
+    def __init__(self, raw: RawInput, *, uses_index: bool = True) -> None:
+        """Load the summary from the arrival index, or from the input files.
+
+        Args:
+            raw: the input of a replay.
+            uses_index: whether a summary that an earlier run left may be used.
+        """
+        self._raw, plan, definition = raw, raw.plan, raw.definition
+        emission = definition.emission
+        self._clock = SourceClock(plan.clock_start_ms, emission.strategy.interval_ms, plan.clock_end_ms)
+        timeouts_ms = [strategy.idle_timeout_ms for strategy in emission.strategies if strategy.idle_timeout_ms]
+        self._width_ms = max(1, min([HOUR_MS, *timeouts_ms]))
+        index = _load_index(raw) if uses_index else None
+        if index is None:
+            self.source = "the input files"
+            self._buckets = raw.summarize_arrivals(self._width_ms)
+        else:
+            self.source, self._buckets = "the arrival index", index
+        expected = definition.quality.expected_partitions
+        named = set() if expected == "observed" else set(expected)
+        found = set(self._buckets["source_partition"].to_pylist())
+        self.partitions = complete_partitions(emission.source_names, named | found)
+        self._emission = emission.with_partitions(self.partitions)
+
+    def watermarks_at(self, records: Sequence[RawRecord], targets_ms: Collection[int]) -> OwnWatermarks:
+        """Return the watermarks at the arrival of own records, and the exact times of reaching some event times.
+
+        Args:
+            records: own records in arrival order; they are part of the stream.
+            targets_ms: event times.
+
+        Raises:
+            PlanError: when markers of punctuated watermarks cannot be read.
+        """
+        if not _is_monotone(self._emission):
+            return self._run_whole(records)
+        detailed = {record.arrival_ms // self._width_ms for record in records}
+        for _ in range(2):
+            arrivals = self._load_arrivals(detailed)
+            low, high = (self._run(records, arrivals, detailed, is_upper=upper) for upper in (False, True))
+            unknown = self._buckets_between(low, high, targets_ms) - detailed
+            if low.in_force_ms != high.in_force_ms or len(unknown) > _MAX_BUCKETS:
+                break
+            if not unknown:
+                return low
+            detailed |= unknown
+        return self._run_whole(records)
+
+    def _buckets_between(self, low: OwnWatermarks, high: OwnWatermarks, targets_ms: Collection[int]) -> set[int]:
+        """Return the buckets in which the time of reaching an event time is not known."""
+        unknown: set[int] = set()
+        for target_ms in targets_ms:
+            first_ms, last_ms = high.reaching_ms(target_ms), low.reaching_ms(target_ms)
+            if first_ms != last_ms:
+                unknown |= set(
+                    range((first_ms - self._clock.interval_ms) // self._width_ms, last_ms // self._width_ms + 1)
+                )
+        known = set(self._buckets["arrival_bucket"].to_pylist())
+        return unknown & known
+
+    def _run_whole(self, records: Sequence[RawRecord]) -> OwnWatermarks:
+        everything = set(self._buckets["arrival_bucket"].to_pylist())
+        return self._run(records, self._load_arrivals(everything), everything, is_upper=False)
+
+    def _load_arrivals(self, buckets: Collection[int]) -> pa.Table | None:
+        if not buckets:
+            return None
+        tick = (self._clock.start_ms, self._clock.interval_ms) if _is_by_tick(self._emission) else None
+        return self._raw.load_arrivals(self._width_ms, buckets, tick)
+
+    def _run(
+        self, records: Sequence[RawRecord], arrivals: pa.Table | None, detailed: Collection[int], *, is_upper: bool
+    ) -> OwnWatermarks:
+        """Run the reference engine over summaries, arrivals of some buckets, and the own records."""
+        entries = [(*record.place, 0, record.event_ms, number) for number, record in enumerate(records)]
+        entries += self._summary_entries(detailed, is_upper=is_upper)
+        entries += self._arrival_entries(records, arrivals)
+        entries.sort()
+        numbers = {name: number for number, name in enumerate(self.partitions)}
+        stream = [
+            Record(arrival_ms, numbers[partition], None, event_ms)
+            for arrival_ms, _, partition, _, event_ms, _ in entries
+        ]
+        positions = [0] * len(records)
+        for position, entry in enumerate(entries):
+            if entry[5] >= 0:
+                positions[entry[5]] = position
+        watermarks = compute_watermarks(stream, self._emission, self._clock, range(len(self.partitions)))
+        in_force_ms = [watermarks.in_force_ms[position] for position in positions]
+        read = 0 if arrivals is None else arrivals.num_rows
+        source = f"from {self.source}, and {read:,} arrivals around the records"
+        return OwnWatermarks(watermarks.events, positions, in_force_ms, source)
+
+    def _summary_entries(self, detailed: Collection[int], *, is_upper: bool) -> Iterator[_Entry]:
+        for row in self._buckets.to_pylist():
+            if row["arrival_bucket"] not in detailed:
+                name, last_ms = row["source_partition"], row["last_event_ms"]
+                first_ms = last_ms if is_upper else row["first_event_ms"]
+                yield row["first_arrival_ms"], MIN_MS, name, 1, first_ms, -1
+                yield row["last_arrival_ms"], MIN_MS, name, 1, last_ms, -1
+
+    def _arrival_entries(self, records: Sequence[RawRecord], arrivals: pa.Table | None) -> Iterator[_Entry]:
+        """Yield the arrivals without the own records, which are in the stream already.
+
+        An arrival that represents a tick may repeat an own record. For a maximum, this makes no difference.
+        """
+        if arrivals is None:
+            return
+        own: dict[tuple[int, int, str, int], int] = defaultdict(int)
+        if not _is_by_tick(self._emission):
+            for record in records:
+                own[*record.place, record.event_ms] += 1
+        columns = ("arrival_ms", "arrival_seq", "source_partition", "event_ms")
+        for place in zip(*(arrivals[name].to_pylist() for name in columns), strict=True):
+            if own[place]:
+                own[place] -= 1
+                continue
+            yield (*place[:3], 1, place[3], -1)
+
+
+_Entry = tuple[int, int, str, int, int, int]
+"""A record of the stream: its place, 0 for an own one, its event time, and the number of an own one."""
+
+
+def _is_by_tick(emission: Emission) -> bool:
+    """Return whether of the records of a partition between two ticks only the greatest event time matters."""
+    is_at_ticks = emission.model in (EmissionModel.TICK, EmissionModel.MICRO_BATCH)
+    return is_at_ticks and all(strategy.kind in _BY_TICK for strategy in emission.strategies)
+
+
+def _is_monotone(emission: Emission) -> bool:
+    """Return whether later event times never lower a watermark, and idleness depends on arrivals only.
+
+    Behind a gate, the idleness of an input depends on its watermarks.
+    """
+    has_gate = bool(emission.sources) or emission.topology is Topology.SUBTASKS
+    has_idleness = any(strategy.idle_timeout_ms for strategy in emission.strategies)
+    are_maxima = all(strategy.kind in _MAXIMA for strategy in emission.strategies)
+    return are_maxima and not (has_gate and has_idleness)
+
+
+def _load_index(raw: RawInput) -> pa.Table | None:
+    """Return the summary of all files of the plan from the arrival index; None if it lacks a file."""
+    plan, definition = raw.plan, raw.definition
+    window, emission = definition.window.spec(), definition.emission
+    if isinstance(window, Session) or not is_index_exact(emission):
+        return None
+    grid = BucketGrid.from_window(window, emission, definition.lateness.allowed)
+    folder = IndexFolder.from_source(Path(plan.home), definition.name, definition.read_by, grid)
+    index = ArrivalIndex.from_folder(folder, plan.inputs)
+    if index.list_unindexed(plan.inputs):
+        return None
+    rows = index.rows.filter(pc.is_valid(index.rows["source_partition"]))
+    names = {"first_event_ms": "min", "last_event_ms": "max", "first_arrival_ms": "min", "last_arrival_ms": "max"}
+    grouped = rows.group_by(["source_partition", "arrival_bucket"]).aggregate(list(names.items()))
+    return grouped.rename_columns(
+        [name.removesuffix("_min").removesuffix("_max") for name in grouped.column_names]
+    )
