@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,15 @@ def test_the_reference_agrees_with_flink(family: str) -> None:
 
     assert (tally.differ, tally.unsupported) == ([], [])
     assert tally.agree > 40
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_the_reference_agrees_with_flink_after_cuts(family: str) -> None:
+    lines = list(load_cases([FAMILIES[family]]))
+
+    for cuts in (1, 2, 3, 10, 60):  # a stream has at most 60 records: the last number cuts between all of them
+        tally = find_difference(lines, partial(reference_engine.run_cut_cases, cuts=cuts))
+        assert (cuts, tally.differ, tally.unsupported) == (cuts, [], [])
 
 
 def test_spark_agrees_with_flink(spark: SparkSession) -> None:

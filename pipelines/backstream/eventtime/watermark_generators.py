@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from backstream.errors import SpecError
 from backstream.eventtime.instants import MAX_MS, MIN_MS, instant_text, wrap_int64
 from backstream.eventtime.records import Record
+from backstream.eventtime.stream_state import read_attributes, write_attributes
 from backstream.user_code import UserCode
 
 
@@ -59,7 +60,7 @@ class WatermarkGenerator(Protocol):
     Each returns a watermark to emit, or None. A watermark that does not rise has no effect. A custom generator may
     use only the arrival, event time and marker of records. Set `is_steady = True` in its class if
     `on_periodic_emit` returns the same value at each tick between two records; quiet ticks are then skipped.
-    Without it, the method is called at every tick.
+    Without it, the method is called at every tick. A hand-over stores the attributes of the generator as JSON.
     """
 
     def on_event(self, record: Record) -> int | None:
@@ -90,12 +91,24 @@ class BoundedOutOfOrdernessWatermarks:
         """Return `max(event time) - delay - 1`."""
         return self._max_ms - self.delay_ms - 1
 
+    def snapshot_state(self) -> dict[str, int]:
+        """Return the maximum event time."""
+        return {"max_event_time_ms": self._max_ms}
+
+    def restore_state(self, state: Mapping[str, int]) -> None:
+        """Restore the maximum event time."""
+        self._max_ms = state["max_event_time_ms"]
+
 
 @dataclass(slots=True)
 class PunctuatedWatermarks:
     """The watermark of a marker record, emitted right after that record. It is not reduced by 1."""
 
     delay_ms: int
+
+    def snapshot_state(self) -> dict[str, int]:
+        """Return an empty state."""
+        return {}
 
     def on_event(self, record: Record) -> int | None:
         """Return the watermark of the marker, if there is one."""
@@ -114,6 +127,10 @@ class TimeLagWatermarks:
     """The watermark `clock - delay`, independent of events."""
 
     delay_ms: int
+
+    def snapshot_state(self) -> dict[str, int]:
+        """Return an empty state."""
+        return {}
 
     def on_event(self, record: Record) -> None:
         """Return no watermark."""
@@ -141,6 +158,14 @@ class OnEventWatermarks:
     def on_periodic_emit(self, now_ms: int) -> None:
         """Return no watermark."""
 
+    def snapshot_state(self) -> dict[str, int]:
+        """Return the maximum event time."""
+        return {"max_event_time_ms": self._max_ms}
+
+    def restore_state(self, state: Mapping[str, int]) -> None:
+        """Restore the maximum event time."""
+        self._max_ms = state["max_event_time_ms"]
+
 
 @dataclass(slots=True)
 class MicroBatchWatermarks:
@@ -164,10 +189,22 @@ class MicroBatchWatermarks:
         self._earlier_ms = max(self._earlier_ms, self._batch_ms)
         return max(emitted_ms - self.delay_ms - 1, MIN_MS)
 
+    def snapshot_state(self) -> dict[str, int]:
+        """Return the maximum event times: of this batch, and of the batches before it."""
+        return {"max_event_time_ms": self._batch_ms, "earlier_max_event_time_ms": self._earlier_ms}
+
+    def restore_state(self, state: Mapping[str, int]) -> None:
+        """Restore both maximum event times."""
+        self._batch_ms, self._earlier_ms = state["max_event_time_ms"], state["earlier_max_event_time_ms"]
+
 
 @dataclass(slots=True)
 class NoWatermarks:
     """No watermark before the final one."""
+
+    def snapshot_state(self) -> dict[str, int]:
+        """Return an empty state."""
+        return {}
 
     def on_event(self, record: Record) -> None:
         """Return no watermark."""
@@ -229,6 +266,18 @@ class CheckedGenerator:
         """
         return self._call("on_periodic_emit", now_ms)
 
+    def snapshot_state(self) -> dict[str, Any]:
+        """Return the state of the custom generator.
+
+        Raises:
+            SpecError: when JSON cannot hold an attribute.
+        """
+        return read_attributes(self.generator, "watermark generator")
+
+    def restore_state(self, state: Mapping[str, Any]) -> None:
+        """Restore the state of the custom generator."""
+        write_attributes(self.generator, state)
+
     def _call(self, method: str, argument: Record | int) -> int | None:
         try:
             watermark_ms = getattr(self.generator, method)(argument)
@@ -266,6 +315,7 @@ def generator_factory(strategy: WatermarkStrategy) -> Callable[[], WatermarkGene
         return custom
     kinds: dict[StrategyKind, Callable[[], WatermarkGenerator]] = {
         StrategyKind.NONE: NoWatermarks,
+        StrategyKind.PER_SOURCE: NoWatermarks,  # each source has its own generators
         StrategyKind.MONOTONOUS: lambda: BoundedOutOfOrdernessWatermarks(0),
         StrategyKind.BOUNDED: lambda: BoundedOutOfOrdernessWatermarks(strategy.delay_ms),
         StrategyKind.PUNCTUATED: lambda: PunctuatedWatermarks(strategy.delay_ms),

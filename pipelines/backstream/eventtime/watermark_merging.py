@@ -12,6 +12,13 @@ from typing import Protocol
 
 from backstream.eventtime.instants import MIN_MS
 from backstream.eventtime.records import Record
+from backstream.eventtime.stream_state import (
+    ChannelState,
+    SourceState,
+    SplitState,
+    read_attributes,
+    write_attributes,
+)
 from backstream.eventtime.watermark_generators import WatermarkGenerator, WatermarkStrategy
 
 NewGenerator = Callable[[int | None], WatermarkGenerator]
@@ -64,6 +71,15 @@ class _Split:
         self.watermark_ms = max(self.watermark_ms, watermark_ms)
         return rises
 
+    def snapshot(self, partition: int | None) -> SplitState:
+        generator = read_attributes(self.generator, "watermark generator")
+        return SplitState(partition, self.watermark_ms, self.is_idle, self.idleness.last_data_tick, generator)
+
+    def restore(self, state: SplitState) -> None:
+        self.watermark_ms, self.is_idle = state.watermark_ms, state.is_idle
+        self.idleness.last_data_tick = state.last_data_tick
+        write_attributes(self.generator, state.generator)
+
 
 @dataclass(slots=True)
 class SplitWatermarkMultiplexer:
@@ -115,6 +131,28 @@ class SplitWatermarkMultiplexer:
         main = _Idleness(self.strategy)
         timers = [main, *(split.idleness for split in self._splits.values())]
         return {tick for timer in timers if (tick := timer.onset_tick) is not None}
+
+    def snapshot(self) -> SourceState:
+        """Return the state of all partitions that have not finished."""
+        return SourceState(
+            tuple(split.snapshot(partition) for partition, split in self._splits.items()),
+            self._merged_ms,
+            self._are_splits_idle,
+            self._is_main_idle,
+            read_attributes(self._main, "watermark generator"),
+        )
+
+    def restore(self, state: SourceState) -> None:
+        """Restore a state; partitions that it lacks have finished."""
+        remaining = {split.partition for split in state.splits}
+        for partition in set(self._splits) - remaining:
+            self.release(partition)
+        for split in state.splits:
+            if split.partition in self._splits:
+                self._splits[split.partition].restore(split)
+        self._merged_ms = state.merged_ms
+        self._are_splits_idle, self._is_main_idle = state.are_splits_idle, state.is_main_idle
+        write_attributes(self._main, state.main_generator)
 
     def _merge(self) -> None:
         if not self._splits:
@@ -178,6 +216,14 @@ class OperatorWatermarks:
         """Return the ticks at which the generator becomes idle if no record arrives."""
         onset_tick = self._split.idleness.onset_tick
         return set() if onset_tick is None else {onset_tick}
+
+    def snapshot(self) -> SourceState:
+        """Return the state of the generator."""
+        return SourceState((self._split.snapshot(None),))
+
+    def restore(self, state: SourceState) -> None:
+        """Restore the state of the generator."""
+        self._split.restore(state.splits[0])
 
 
 @dataclass(slots=True)
@@ -256,6 +302,24 @@ class StatusWatermarkValve:
             self.downstream.mark_idle()
         elif was_slowest:
             self._emit_minimum()
+
+    @property
+    def merged_ms(self) -> int:
+        """The last watermark that the gate emitted."""
+        return self._merged_ms
+
+    def snapshot(self) -> tuple[ChannelState, ...]:
+        """Return the state of each input; `merged_ms` is the rest of the gate's state."""
+        return tuple(
+            ChannelState(channel.watermark_ms, channel.is_idle, channel.is_aligned) for channel in self.channels
+        )
+
+    def restore(self, states: Sequence[ChannelState], merged_ms: int) -> None:
+        """Restore the state of each input."""
+        self._merged_ms = merged_ms
+        for channel, state in zip(self.channels, states, strict=True):
+            channel.watermark_ms, channel.is_idle = state.watermark_ms, state.is_idle
+            channel.is_aligned = state.is_aligned
 
     def _emit_minimum(self) -> None:
         aligned = [channel.watermark_ms for channel in self.channels if channel.is_aligned]

@@ -42,7 +42,8 @@ class StatusEvent:
 class Watermarks:
     """The output of a source: strictly rising watermarks, status changes, and `in_force_ms` per record.
 
-    `in_force_ms[i]` is the watermark at the arrival of record i.
+    `in_force_ms[i]` is the watermark at the arrival of record i. After a cut, these are the watermarks of the rest
+    of the stream: record i has the number `records_before + i`, and event i the number `events_before + i`.
     """
 
     events: list[WatermarkEvent] = field(default_factory=list)
@@ -50,18 +51,23 @@ class Watermarks:
     in_force_ms: list[int] = field(default_factory=list)
     is_final: bool = False
     """True if +inf arrived at the end."""
+    records_before: int = 0
+    events_before: int = 0
+    initial_ms: int = MIN_MS
+    """The watermark before the first event."""
+    is_initially_idle: bool = False
     _after: int = -1
     _at_ms: int = 0
 
     @property
     def current_ms(self) -> int:
         """The current watermark."""
-        return self.events[-1].watermark_ms if self.events else MIN_MS
+        return self.events[-1].watermark_ms if self.events else self.initial_ms
 
     @property
     def is_idle(self) -> bool:
         """Return whether the stream is idle."""
-        return bool(self.statuses) and self.statuses[-1].is_idle
+        return self.statuses[-1].is_idle if self.statuses else self.is_initially_idle
 
     def at(self, after: int, at_ms: int) -> None:
         """Set the position of the next events: after this record, at this time."""

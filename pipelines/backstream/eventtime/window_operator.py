@@ -7,13 +7,15 @@ removed when the watermark reaches that millisecond plus the allowed lateness. P
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections import deque
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from backstream.errors import PlanError, SpecError
 from backstream.eventtime.instants import MAX_MS, MIN_MS, wrap_int64
 from backstream.eventtime.records import Fate, Record
+from backstream.eventtime.stream_state import OpenWindow
 from backstream.eventtime.watermarks import Watermarks
 from backstream.eventtime.windows import Session, TimeWindow, WindowSpec
 
@@ -55,19 +57,58 @@ class WindowResults:
 
 @dataclass(slots=True)
 class _WindowState:
-    """The records of a window, and whether its on-time firing is still to come."""
+    """The records of a window, whether its on-time firing is still to come, and its number of firings."""
 
     records: list[int]
     is_pending: bool
+    firings: int = 0
 
 
 @dataclass(slots=True)
-class _WindowOperator:
+class WindowOperator:
+    """The windows of all keys. An operator that is restored from the windows at a cut continues from there."""
+
     spec: WindowSpec
     allowed_lateness_ms: int
     watermark_ms: int = MIN_MS
     state: dict[Hashable, dict[TimeWindow, _WindowState]] = field(default_factory=dict)
     results: WindowResults = field(default_factory=WindowResults)
+
+    def run(self, records: Sequence[Record], watermarks: Watermarks) -> WindowResults:
+        """Process records and watermarks in the order of their arrival, and return all results so far.
+
+        Args:
+            records: the next records.
+            watermarks: the watermarks of these records only.
+
+        Raises:
+            SpecError: when an event time means `no timestamp`.
+            PlanError: when the lateness overflows in a merge of sessions, as it does in Flink.
+        """
+        events = deque(enumerate(watermarks.events, watermarks.events_before))
+        first = watermarks.records_before
+        for number in range(first - 1, first + len(records)):
+            if number >= first:
+                self.on_record(number, records[number - first])
+            while events and events[0][1].after == number:
+                by, event = events.popleft()
+                self.on_watermark(event.watermark_ms, by, event.after)
+        return self.results
+
+    def snapshot(self) -> list[OpenWindow]:
+        """Return all windows whose state is not removed."""
+        return [
+            OpenWindow(key, *window, tuple(sorted(state.records)), state.is_pending, state.firings)
+            for key, windows in self.state.items()
+            for window, state in windows.items()
+        ]
+
+    def restore(self, windows: Iterable[OpenWindow], watermark_ms: int) -> None:
+        """Continue from the windows at a cut, and the watermark there."""
+        self.watermark_ms = watermark_ms
+        for window in windows:
+            state = _WindowState(list(window.records), window.is_pending, window.firings)
+            self.state.setdefault(window.key, {})[TimeWindow(window.start_ms, window.end_ms)] = state
 
     def cleanup_ms(self, window: TimeWindow) -> int:
         """Return the time at which state is removed: last millisecond plus lateness, +inf on overflow."""
@@ -162,7 +203,9 @@ class _WindowOperator:
         return panes
 
     def _fire(self, key: Hashable, window: TimeWindow, timing: PaneTiming, by: int, after: int) -> None:
-        records = tuple(sorted(self.state[key][window].records))
+        state = self.state[key][window]
+        records = tuple(sorted(state.records))
+        state.firings += 1
         self.results.panes.append(Pane(key, window, records, self.watermark_ms, timing, by, after))
 
 
@@ -178,14 +221,4 @@ def fire_windows(
     if allowed_lateness_ms < 0:
         msg = f"allowed lateness must not be negative, got {allowed_lateness_ms} ms"
         raise SpecError(msg)
-    operator = _WindowOperator(window, allowed_lateness_ms)
-    events = list(enumerate(watermarks.events))
-    position = 0
-    for number in range(-1, len(records)):
-        if number >= 0:
-            operator.on_record(number, records[number])
-        while position < len(events) and events[position][1].after == number:
-            by, event = events[position]
-            operator.on_watermark(event.watermark_ms, by, event.after)
-            position += 1
-    return operator.results
+    return WindowOperator(window, allowed_lateness_ms).run(records, watermarks)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
+from typing import Any
 
 from backstream.eventtime.records import Record
 
@@ -41,6 +43,15 @@ class SmoothedLag:
             return None
         mean_ms = -(-self._sum_ms // len(self._lags_ms))
         return self._arrived_ms - mean_ms - self._margin_ms - 1
+
+    def snapshot_state(self) -> dict[str, Any]:
+        """Return the lags as a list: a hand-over stores them as JSON, which has no deque."""
+        return {"lags_ms": list(self._lags_ms), "arrived_ms": self._arrived_ms}
+
+    def restore_state(self, state: Mapping[str, Any]) -> None:
+        """Restore the lags, and their sum."""
+        self._lags_ms.extend(state["lags_ms"])
+        self._sum_ms, self._arrived_ms = sum(self._lags_ms), state["arrived_ms"]
 
 
 class Heartbeat:
