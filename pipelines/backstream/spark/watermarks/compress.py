@@ -154,7 +154,7 @@ def _require_markers(cells: pa.Table, emission: Emission) -> None:
 
 
 @dataclass(slots=True)
-class _Climbing(Watermarks):
+class ClimbingWatermarks(Watermarks):
     """Watermark events with one event per climb, at its last tick."""
 
     climbs: dict[int, int] = field(default_factory=dict)
@@ -172,7 +172,7 @@ def _replay_cells(
 ) -> WatermarkTimeline:
     """Return the watermarks of any other strategy or topology, by running the reference over the cells."""
     rows, records = rows_in_arrival_order(cells, partitions)
-    watermarks = _Climbing()
+    watermarks = ClimbingWatermarks()
     emission = emission.with_partitions(partitions)
     run_source(records, emission, clock, range(len(partitions)), output=watermarks)
     return to_timeline(watermarks, rows, clock, blocks, watermarks.climbs)
