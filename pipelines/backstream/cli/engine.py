@@ -19,7 +19,7 @@ from backstream.cli.app import (
 from backstream.cli.prepare import prepare_definition
 from backstream.definition.folder import find_definition
 from backstream.errors import SpecError
-from backstream.eventtime.instants import instant_ms
+from backstream.eventtime.instants import duration_ms, instant_ms
 from backstream.runs.home import Home
 
 if TYPE_CHECKING:
@@ -36,6 +36,12 @@ def advise(
     min_kept: Annotated[
         float, typer.Option(help="Share of the records that must not be dropped, e.g., 0.99")
     ] = 0.999,
+    idle_timeout: Annotated[
+        str | None, typer.Option(help="Assume this idle timeout, e.g., 1d. Default: that of the definition")
+    ] = None,
+    allowed_lateness: Annotated[
+        str | None, typer.Option(help="Assume this allowed lateness, e.g., 6h. Default: that of the definition")
+    ] = None,
     form: OutputFormatOption = OutputFormat.TABLE,
 ) -> None:
     """Recommend a watermark delay from recorded events.
@@ -47,18 +53,24 @@ def advise(
     dropped: arrived after the window was removed.  late: arrived after the window fired; it fires again.
     kept: not dropped.  wait: time from the end of a window until the watermark fires it.
 
+    If no idle timeout is set and silent partitions hold the watermark back, the output lists them with an
+    idle timeout.  --idle-timeout and --allowed-lateness show the counts as they would have been.
+
     `--format json` prints the whole curve: each delay at which a count changes.
 
     Example: `backstream advise flights --since 2013-02-01 --until 2013-03-01 --min-kept 0.99`
     """
-    from backstream.workflow.advise import advice_text, prepare_advice
+    from backstream.workflow.advise import AssumedSettings, advice_text, prepare_advice
 
     with report_errors():
         since_ms, until_ms = instant_ms(since, "--since"), instant_ms(until, "--until")
         prepare_definition(definition)
-        request = prepare_advice(
-            find_definition(definition), since_ms, until_ms, min_kept, Home.from_environment()
+        assumed = AssumedSettings(
+            None if idle_timeout is None else duration_ms(idle_timeout),
+            None if allowed_lateness is None else duration_ms(allowed_lateness),
         )
+        home = Home.from_environment()
+        request = prepare_advice(find_definition(definition), since_ms, until_ms, min_kept, home, assumed)
         advice = _analyze(request)
         if form is OutputFormat.JSON:
             print(advice.json_text(), end="")

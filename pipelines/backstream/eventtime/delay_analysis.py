@@ -32,8 +32,8 @@ import json
 import math
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from itertools import accumulate
 from statistics import fmean, median
@@ -42,6 +42,7 @@ from typing import Any, NamedTuple, TypeAlias
 from backstream.errors import SpecError
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, instant_text
 from backstream.eventtime.intervals import Interval
+from backstream.eventtime.watermark_holders import WatermarkHolder
 
 Longs: TypeAlias = "array[int]"
 """64-bit integers (`array("q")`), since histograms can have a million rows."""
@@ -166,6 +167,8 @@ class DelayAdvice:
     """The data for the choice of a delay. `current_ms` is None if the definition has no such delay.
 
     `overdue` is about records that are late or dropped, `behind` about those that arrived after any watermark.
+    `holders` are the partitions that hold the watermark back, the slowest first. `idle_timeout_ms` is the
+    recommended timeout; None if no silence is long.
     """
 
     dataset: str
@@ -176,6 +179,8 @@ class DelayAdvice:
     dropped: CriticalDelays
     behind: CriticalDelays
     firings: FiringDelays
+    holders: Sequence[WatermarkHolder] = ()
+    idle_timeout_ms: int | None = None
 
     @property
     def records(self) -> int:
@@ -229,6 +234,8 @@ class DelayAdvice:
             "recommended_ms": self.recommended_ms,
             "on_time_ms": self.on_time_ms,
             "current_ms": self.current_ms,
+            "idle_timeout_ms": self.idle_timeout_ms,
+            "holders": [asdict(holder) for holder in self.holders],
             "shown": [_flat(self.at(shown_ms)) for shown_ms in self.shown_ms()],
             "normal": NormalDistribution.fit(self.behind)._asdict(),
             "curve": {"step_ms": self.dropped.step_ms, "delay_ms": delay_ms, "dropped": dropped, "late": late},

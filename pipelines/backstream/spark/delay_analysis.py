@@ -15,10 +15,11 @@ from pyspark.sql import functions as F
 from backstream.definition.model import Definition
 from backstream.eventtime.delay_analysis import CriticalDelays, FiringDelays
 from backstream.eventtime.emission import Emission
-from backstream.eventtime.instants import MIN_MS
+from backstream.eventtime.instants import HOUR_MS, MIN_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import SourceClock
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
+from backstream.eventtime.watermark_holders import ArrivalBucket
 from backstream.runs.plan import InputFile
 from backstream.spark import source
 from backstream.spark.schemas import IntervalColumns, Step, int64_literal
@@ -43,6 +44,8 @@ are counted in steps of 10 ms, 100 ms, and so on.
 """
 
 OVERDUE, DROPPED, BEHIND, SLICE = "overdue", "dropped", "behind", "slice"
+_MAX_STRETCHES = 2_000
+"""The largest number of stretches into which the arrivals of a partition are divided."""
 _NEVER = -1
 """The critical delay of an effect that occurs with no delay."""
 
@@ -124,6 +127,27 @@ def _undelayed_timeline(spark: SparkSession, recorded: AnalysisRange) -> Waterma
 
     stream, expected = EventFiles(spark, recorded.files, readable), list_expected_partitions(definition)
     return timeline_of_files(stream, without_delay(definition), recorded.clock, expected)
+
+
+def load_arrival_buckets(spark: SparkSession, recorded: AnalysisRange) -> tuple[list[ArrivalBucket], int]:
+    """Return the arrivals of the whole stream by partition and stretch of time, and the length of a stretch."""
+    clock = recorded.clock
+    width_ms = max(HOUR_MS, (clock.end_ms - clock.start_ms) // _MAX_STRETCHES)
+    paths = [file.path for file in recorded.files if file.rows]
+    rows = (
+        source.load_files(spark, paths, source.read_schema(recorded.columns))
+        .transform(source.normalize_events(recorded.definition))
+        .where(F.col(source.REASON).isNull())
+        .groupBy("source_partition", F.floor(F.col("arrival_time_ms") / F.lit(width_ms)).alias("stretch"))
+        .agg(
+            F.min("arrival_time_ms").alias("first_arrival_ms"),
+            F.max("arrival_time_ms").alias("last_arrival_ms"),
+            F.max("event_time_ms").alias("last_event_ms"),
+            F.count(F.lit(1)).alias("events"),
+        )
+        .select(*ArrivalBucket._fields)
+    )
+    return [ArrivalBucket(**row) for row in rows.toArrow().to_pylist()], width_ms
 
 
 def without_delay(definition: Definition) -> Emission:

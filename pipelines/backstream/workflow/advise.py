@@ -7,24 +7,32 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import NormalDist
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from backstream.definition.loader import load_definition, resolve_paths
 from backstream.definition.model import Definition, TimeKind
 from backstream.errors import PlanError, SpecError
 from backstream.eventtime.delay_analysis import DelayAdvice, DelayEffect, NormalDistribution, require_share
-from backstream.eventtime.instants import HOUR_MS, MINUTE_MS, SECOND_MS, duration_text
+from backstream.eventtime.emission import Topology
+from backstream.eventtime.instants import HOUR_MS, MINUTE_MS, SECOND_MS, duration_text, instant_text
 from backstream.eventtime.intervals import Interval, backfill_range
 from backstream.eventtime.records import SourceClock
 from backstream.eventtime.watermark_generators import StrategyKind
+from backstream.eventtime.watermark_holders import (
+    WatermarkHolder,
+    find_watermark_holders,
+    recommend_idle_timeout_ms,
+)
 from backstream.eventtime.windows import Session
 from backstream.runs.home import Home, write_text
 from backstream.runs.plan import InputFile
 from backstream.source.columns import resolve_columns
 from backstream.source.damaged_files import require_no_damage
 from backstream.source.files import find_arrival_bounds, inspect_files, list_source_files
-from backstream.spark.delay_analysis import AnalysisRange, measure_delays
+from backstream.spark.delay_analysis import AnalysisRange, load_arrival_buckets, measure_delays
+from backstream.spark.watermarks.resolve import list_expected_partitions
 from backstream.spark.windows.assignment import FixedWindow, end_step_ms
+from backstream.text import visible_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,6 +44,33 @@ SHARES = (0.5, 0.9, 0.95, 0.99, 0.999, 1.0)
 DEVIATIONS = 2
 """Standard deviations above the mean in the normal rule of thumb."""
 _BAR_WIDTH = 24
+_DELAY_WIDTHS = (14, 9, 9, 10, 13, 11)
+_COLUMN_GAP = 2
+_HOLDERS_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class AssumedSettings:
+    """Settings of a hypothesis, in ms; None: as in the definition."""
+
+    idle_timeout_ms: int | None = None
+    allowed_lateness_ms: int | None = None
+
+    def apply(self, definition: Definition, place: str) -> Definition:
+        """Return the definition with these settings.
+
+        Raises:
+            SpecError: when the definition has several sources, whose timeouts are their own.
+        """
+        changes: dict[str, Any] = {}
+        if self.idle_timeout_ms is not None:
+            if definition.source.parts:
+                msg = f"cannot assume an idle timeout for {definition.name}: it has several sources ({place})"
+                raise SpecError(msg)
+            changes["watermark"] = definition.watermark.model_copy(update={"idle_timeout": self.idle_timeout_ms})
+        if self.allowed_lateness_ms is not None:
+            changes["lateness"] = definition.lateness.model_copy(update={"allowed": self.allowed_lateness_ms})
+        return definition.model_copy(update=changes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +83,14 @@ class AdviceRequest:
     home: Home
 
 
-def prepare_advice(definition_path: Path, since_ms: int, until_ms: int, keep: float, home: Home) -> AdviceRequest:
+def prepare_advice(
+    definition_path: Path,
+    since_ms: int,
+    until_ms: int,
+    keep: float,
+    home: Home,
+    assumed: AssumedSettings | None = None,
+) -> AdviceRequest:
     """Check that a delay can be recommended for a range; only the footers of the input files are read.
 
     Args:
@@ -57,6 +99,7 @@ def prepare_advice(definition_path: Path, since_ms: int, until_ms: int, keep: fl
         until_ms: first instant after the range.
         keep: share of records, above 0 and at most 1, that must not be dropped.
         home: the folder that holds all state.
+        assumed: the settings that replace those of the definition; None: none.
 
     Raises:
         SpecError: when the definition, the range or the share is wrong, or the windows do not use event time.
@@ -66,6 +109,7 @@ def prepare_advice(definition_path: Path, since_ms: int, until_ms: int, keep: fl
     require_share(keep)
     interval = backfill_range(since_ms, until_ms)
     definition = resolve_paths(load_definition(definition_path), home)
+    definition = assumed.apply(definition, place) if assumed else definition
     window = _fixed_window(definition, place)
     source = inspect_files(list_source_files(definition.source, place), definition.source)
     require_no_damage(source.damaged, place)
@@ -132,9 +176,28 @@ def recommend_delay(
         raise _no_record_error(request.definition, interval)
     current_ms = _current_delay_ms(request.definition)
     counts = (delays.overdue, delays.dropped, delays.behind, delays.firings)
-    advice = DelayAdvice(request.definition.name, interval, request.keep, current_ms, *counts)
+    advice = DelayAdvice(
+        request.definition.name,
+        interval,
+        request.keep,
+        current_ms,
+        *counts,
+        *_find_holders(spark, request),
+    )
     write_text(request.home.advice(advice.dataset), advice.json_text())
     return advice
+
+
+def _find_holders(spark: SparkSession, request: AdviceRequest) -> tuple[list[WatermarkHolder], int | None]:
+    """Return the partitions that hold the watermark, and the idle timeout to use if it is shorter than now."""
+    definition = request.definition
+    if definition.watermark.topology is Topology.OPERATOR:
+        return [], None
+    buckets, width_ms = load_arrival_buckets(spark, request.recorded)
+    current_ms = max(strategy.idle_timeout_ms for strategy in definition.emission.strategies)
+    holders = find_watermark_holders(buckets, current_ms, list_expected_partitions(definition))
+    timeout_ms = recommend_idle_timeout_ms(buckets, width_ms)
+    return holders, timeout_ms if not current_ms else None
 
 
 def _current_delay_ms(definition: Definition) -> int | None:
@@ -151,8 +214,38 @@ def _current_delay_ms(definition: Definition) -> int | None:
 
 def advice_text(request: AdviceRequest, advice: DelayAdvice) -> str:
     """Return the advice as text for a terminal."""
-    sections = [_head(request, advice), _delay_table(advice), _recommendation(advice), _lateness_table(advice)]
-    return "\n\n".join(sections)
+    sections = [
+        _head(request, advice),
+        _delay_table(advice),
+        _recommendation(advice),
+        _holder_table(advice),
+        _lateness_table(advice),
+    ]
+    return "\n\n".join(section for section in sections if section)
+
+
+def _holder_table(advice: DelayAdvice) -> str:
+    """Return the slowest partitions, if one of them should become idle; empty otherwise."""
+    if advice.idle_timeout_ms is None:
+        return ""
+    timeout = duration_text(advice.idle_timeout_ms)
+    rows = [("slowest partition", "held for", "longest silence", "from", "until")]
+    for holder in advice.holders[:_HOLDERS_SHOWN]:
+        held, silent = (_rough_duration(value_ms) for value_ms in (holder.held_ms, holder.silent_ms))
+        bounds = (_minute(holder.silent_from_ms), _minute(holder.silent_until_ms))
+        rows.append((visible_text(holder.source_partition), held, silent, *bounds))
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    lines = [
+        "Silent partitions hold the watermark back, whatever the delay is:",
+        *("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows),
+        f'Recommended: idle_timeout = "{timeout}", longer than nearly all pauses between records of a partition.',
+        f"To see the waits with it: backstream advise {advice.dataset} .. --idle-timeout {timeout}",
+    ]
+    return "\n".join(lines)
+
+
+def _minute(value_ms: int) -> str:
+    return instant_text(value_ms - value_ms % MINUTE_MS)
 
 
 def _head(request: AdviceRequest, advice: DelayAdvice) -> str:
@@ -171,21 +264,32 @@ def _delay_table(advice: DelayAdvice) -> str:
     """Return a line per delay."""
     effects = [advice.at(delay_ms) for delay_ms in advice.shown_ms()]
     max_count = max(effect.dropped + effect.late for effect in effects) or 1
-    head = f"{'delay':<14}{'dropped':>9}{'late':>9}{'kept':>10}{'median wait':>13}{'mean wait':>11}  "
     marks = {advice.recommended_ms: "recommended", advice.current_ms: "current"}
     if advice.recommended_ms == advice.current_ms:
         marks = {advice.current_ms: "recommended, current"}
+    rows = [("delay", "dropped", "late", "kept", "median wait", "mean wait"), *map(_delay_cells, effects)]
+    # A column is wider than usual if a value is, so that columns never touch.
+    widths = [max(usual, *(len(row[at]) + _COLUMN_GAP for row in rows)) for at, usual in enumerate(_DELAY_WIDTHS)]
+    tails = ["# dropped, + late"]
+    tails += [f"{_bar(effect, max_count):<{_BAR_WIDTH}}  {marks.get(effect.delay_ms, '')}" for effect in effects]
     lines = [
-        f"{_delay_line(effect)}  {_bar(effect, max_count):<{_BAR_WIDTH}}  {marks.get(effect.delay_ms, '')}"
-        for effect in effects
+        row[0].ljust(widths[0])
+        + "".join(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
+        + f"  {tail}"
+        for row, tail in zip(rows, tails, strict=True)
     ]
-    return "\n".join(line.rstrip() for line in [head + "# dropped, + late", *lines])
+    return "\n".join(line.rstrip() for line in lines)
 
 
-def _delay_line(effect: DelayEffect) -> str:
-    counts = f"{effect.dropped:>9,}{effect.late:>9,}{_percent(effect.kept):>10}"
-    waits = f"{_rough_duration(effect.wait.median_ms):>13}{_rough_duration(effect.wait.mean_ms):>11}"
-    return f"{duration_text(effect.delay_ms):<14}{counts}{waits}"
+def _delay_cells(effect: DelayEffect) -> tuple[str, ...]:
+    waits = (_rough_duration(effect.wait.median_ms), _rough_duration(effect.wait.mean_ms))
+    return (
+        duration_text(effect.delay_ms),
+        f"{effect.dropped:,}",
+        f"{effect.late:,}",
+        _percent(effect.kept),
+        *waits,
+    )
 
 
 def _bar(effect: DelayEffect, max_count: int) -> str:
