@@ -21,6 +21,7 @@ from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest, StagedFile
 from backstream.runs.plan import Chunk, InputFile, Plan, PlannedTable
 from backstream.runs.plan_summary import PlanSummary
+from backstream.runs.reconciled_days import ReconciledDay
 from backstream.runs.requests import RunRequest
 from backstream.runs.results import ApprovalDecision, Audit, Check, Publication
 from backstream.runs.table_schemas import (
@@ -45,6 +46,7 @@ _JSON: dict[str, type[Any]] = {
     "plan.tables": PlannedTable,
     "request": RunRequest,
     "dismissal": Dismissal,
+    "reconciled_day": ReconciledDay,
     "run": PlanSummary,
     "manifest": Manifest,
     "manifest.files": StagedFile,

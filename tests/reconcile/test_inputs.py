@@ -22,6 +22,7 @@ from backstream.lake.catalog_address import table_identifier
 from backstream.reconcile.causes import Cause
 from backstream.reconcile.reconcile import ReconcileRequest, reconcile_dataset
 from backstream.runs.home import HOME_VARIABLE
+from backstream.runs.reconciled_days import load_reconciled_days
 
 Command = Callable[..., Result]
 
@@ -70,6 +71,18 @@ def test_the_summary_comes_first_then_the_largest(
         ["2024-03-05T00:00Z", "2024-03-05T01:00Z", theirs["page"][2], "missing", "input", "clicks"],
         ["2024-03-05T00:00Z", "2024-03-05T01:00Z", theirs["page"][0], "missing", "input", "clicks"],
     ]
+
+    days = load_reconciled_days(published.home, "clicks")  # the pages show them
+    assert sum(compared.windows for compared in days.values()) == 1_152
+    assert [compared.differing for compared in days.values()] == [2, *[0] * 11]
+    assert days[min(days)].largest == {
+        "window_start": "2024-03-05T00:00Z",
+        "keys": theirs["page"][2],
+        "aggregate": "clicks",
+        "ours": str(theirs["clicks"][2] - 900),
+        "theirs": str(theirs["clicks"][2]),
+        "cause": "missing input",
+    }
 
     as_json = reconcile("--against", str(file), "--format", "json")
     first = json.loads(as_json.stdout.splitlines()[0])

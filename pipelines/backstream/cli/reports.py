@@ -19,7 +19,7 @@ from backstream.cli.app import (
 )
 from backstream.cli.history import FormatOption
 from backstream.definition.folder import find_definition
-from backstream.errors import SpecError
+from backstream.errors import SpecError, StorageError
 from backstream.eventtime.instants import instant_ms
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
@@ -153,12 +153,13 @@ def reconcile(  # noqa: PLR0913, PLR0917 - each is an option
     """Compare published windows with the output of a live system, and explain the differences.
 
     Each different window gets a cause with evidence: late data, duplicate, missing input, time-zone shift, code,
-    or unknown. docs/reconcile.md explains the rules.  Default range: the time that both sides cover.  Nothing is
-    written.
+    or unknown. docs/reconcile.md explains the rules.  Default range: the time that both sides cover.  The
+    pages show the result on each day.
 
     Example: `backstream reconcile flights --against live.parquet --columns window_start=ts,departures=n`
     """
     from backstream.cli.output import print_rows
+    from backstream.reconcile.day_results import record_comparison
     from backstream.reconcile.reconcile import ReconcileRequest, reconcile_dataset
 
     with report_errors():
@@ -166,6 +167,11 @@ def reconcile(  # noqa: PLR0913, PLR0917 - each is an option
         until_ms = None if until is None else instant_ms(until, "--until")
         request = ReconcileRequest(find_definition(definition), against, columns, since_ms, until_ms, run)
         result = reconcile_dataset(request, Home.from_environment())
+        if run is None:
+            try:
+                record_comparison(Home.from_environment(), result)
+            except StorageError as error:
+                print(f"warning: the pages will not show this comparison: {error}", file=sys.stderr)
         print("\n".join(_summary(result)), end="\n\n", file=sys.stdout if form is RowFormat.TABLE else sys.stderr)
         if result.differing.num_rows or form is not RowFormat.TABLE:
             print_rows([result.differing], form, limit)

@@ -170,8 +170,3 @@ def sum_day_totals(figures: Sequence[DayTotals]) -> DayTotals | None:
         return None
     fields = DayTotals._fields[1:]
     return DayTotals(figures[0].day_ms, *(sum(getattr(day, name) for day in figures) for name in fields))
-
-
-def is_published_run(run: RunRow) -> bool:
-    """Return whether a run published its rows."""
-    return run.status is RunStatus.PUBLISHED

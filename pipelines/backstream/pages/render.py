@@ -16,7 +16,7 @@ from markupsafe import Markup
 from backstream.eventtime.instants import DAY_MS, SECOND_MS, instant_text
 from backstream.pages import days
 from backstream.pages.checks import CheckHistory
-from backstream.pages.datasets import Dataset, is_published_run, sum_day_totals
+from backstream.pages.datasets import Dataset, sum_day_totals
 from backstream.pages.filters import Filter
 from backstream.pages.policy import policy
 from backstream.pages.runs import RunAddress
@@ -148,7 +148,6 @@ def _environment() -> jinja2.Environment:
         "days_text": days.day_span,
         "duration_text": duration_range,
         "impact_text": impact_text,
-        "is_published": is_published_run,
         "links": dataset_links,
         "listed_query": listed_query,
         "query": query,

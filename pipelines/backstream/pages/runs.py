@@ -93,7 +93,7 @@ def find_run(home: Home, trigger: RunTrigger, rows: Sequence[RunRow]) -> RunStat
         trigger: dataset and trigger.
         rows: the ledger, newest first.
     """
-    requests = {(each.dataset, each.triggered_by): each for each in _load_requests(home, trigger.dataset)}
+    requests = {(each.dataset, each.triggered_by): each for each in load_requests_once(home, trigger.dataset)}
     now_ms = int(time.time() * SECOND_MS)
     if folder := find_folder(home, trigger):
         row = next((row for row in rows if row.run_id == folder.path.name), None)
@@ -136,7 +136,7 @@ def list_all_runs(home: Home, dag_ids: Collection[str], rows: Sequence[RunRow]) 
 
 def _list_runs(home: Home, name: str, rows: Sequence[RunRow], now_ms: int) -> Iterator[RunState]:
     recorded = {row.run_id: row for row in reversed(rows)}  # the newest row of each run
-    requests = {(name, request.triggered_by): request for request in _load_requests(home, name)}
+    requests = {(name, request.triggered_by): request for request in load_requests_once(home, name)}
     for folder in _list_folders(home, name):
         row = recorded.pop(folder.path.name, None)
         if row and row.status is not RunStatus.FAILED:
@@ -173,7 +173,7 @@ def _list_folders(home: Home, dataset: str) -> list[RunFolder]:
     return sorted(planned, key=lambda folder: folder.plan.stat().st_mtime, reverse=True)
 
 
-def _load_requests(home: Home, name: str) -> list[RunRequest]:
+def load_requests_once(home: Home, name: str) -> list[RunRequest]:
     """Return the readable requests for runs of a dataset; a file is read again only when it changes."""
     return [found for path in home.requests(name).glob("*.json") if (found := _load_request(path))]
 

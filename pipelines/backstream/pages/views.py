@@ -11,6 +11,7 @@ from backstream.errors import BackstreamError, SpecError
 from backstream.eventtime.instants import DAY_MS, instant_ms, instant_text
 from backstream.pages import datasets, days
 from backstream.pages.airflow import Airflow, DagRun, RejectedError
+from backstream.pages.day_story import tell_day
 from backstream.pages.days import DayStatus, runs_covering
 from backstream.pages.definitions import DefinitionEntry, find_definition_entry
 from backstream.pages.filters import Filter
@@ -55,7 +56,7 @@ def windows_page(records: PageStore, dag_id: str, chosen: Filter = _ALL, *, may_
 
 
 def day_page(records: PageStore, dag_id: str, text: str, *, may_run: bool) -> Page:
-    """Return the page of one day with its windows, fates, revisions, and runs."""
+    """Return the page of one day with its story, its windows, and their fates."""
     found = datasets.find_dataset(records, dag_id)
     try:
         day_ms = instant_ms(text, "day") // DAY_MS * DAY_MS
@@ -81,8 +82,7 @@ def day_page(records: PageStore, dag_id: str, text: str, *, may_run: bool) -> Pa
         after=instant_text(day_ms + DAY_MS)[:10] if found.day(day_ms + DAY_MS) else "",
         of_run=of_run,
         windows=day_windows(folder, day_ms) if folder else None,
-        revisions=revisions,
-        changes=count_changes_by_run(records.home, found.name, day_ms),
+        story=tell_day(records, found, day_ms, revisions, count_changes_by_run(records.home, found.name, day_ms)),
         may_run=may_run,
     )
 

@@ -40,6 +40,7 @@ class Reconciliation:
 
     `differing` has a row per key and window that differs, largest difference first: bounds, keys, `cause`,
     `aggregate` (the one with the largest difference), `ours`, `theirs` (text), `difference`, and `evidence`.
+    `days` has the number of compared windows by UTC day in ms.
     """
 
     dataset: str
@@ -51,6 +52,7 @@ class Reconciliation:
     shift: ShiftMatch | None
     notes: Sequence[str]
     differing: pa.Table
+    days: Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,7 @@ class Comparison:
             shift=shift,
             notes=[*notes, *([case.records.note] if case.records.note else [])],
             differing=mismatch_table(case, causes),
+            days=_count_by_day(pairs),
         )
 
     def _in_interval(self, rows: pd.DataFrame, margin_ms: int) -> pd.DataFrame:
@@ -144,6 +147,12 @@ class Comparison:
         return causes.assign(
             evidence=causes["evidence"].where(is_shifted, causes["evidence"] + "; after the shift")
         )
+
+
+def _count_by_day(pairs: Pairs) -> dict[int, int]:
+    starts_ms = pairs.rows[START][pairs.matters].to_numpy(dtype=np.int64)
+    days_ms, counts = np.unique(starts_ms - starts_ms % DAY_MS, return_counts=True)
+    return {int(day_ms): int(count) for day_ms, count in zip(days_ms, counts, strict=True)}
 
 
 def _shift_evidence(case: UnexplainedWindows, shift: Shift, was_equal: Mask) -> Evidence:

@@ -113,6 +113,10 @@ class Home:
         """Return the folder of the requests for runs of a dataset, one JSON file each."""
         return self.path / "requests" / dataset
 
+    def comparison(self, dataset: str) -> Path:
+        """Return the file of the newest comparison of each day of a dataset with a live system, JSON."""
+        return self.path / "reconciled" / f"{dataset}.json"
+
     def dismissals(self, dataset: str) -> Path:
         """Return the folder of the dismissed runs of a dataset, one JSON file each."""
         return self.path / "dismissals" / dataset
