@@ -147,6 +147,8 @@ def test_a_stopped_run_is_dismissed_with_a_reason_by_who_may_change_runs(clients
 
     page = opened("/backstream/runs?dag_id=backfill_flights")
     page.get_by_role("link", name="Dismiss manual__refused").click()
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.get_by_label("Reason").fill("known <b>fault")
     page.get_by_role("button", name="Dismiss run").click()
 

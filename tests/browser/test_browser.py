@@ -82,7 +82,10 @@ def test_from_a_warning_on_the_grid_to_its_windows_fates_and_a_run_of_the_day(op
         "tr", has_text="JFK"
     )
     assert cells.inner_text().split()[:3] == ["JFK", "missing", "0"]
-    assert page.locator("tr.in-force").inner_text().count("current") == 1
+    story = page.locator(".story")
+    assert story.locator("strong").all_inner_texts() == ["First published", "Restated"]
+    assert story.locator(".chip").all_inner_texts() == ["current rows"]
+    assert page.get_by_role("link", name="Report of restate__2024-02").is_visible()
     assert page.get_by_text("4 values changed").is_visible()
 
     page.get_by_role("link", name="Reprocess day").click()
