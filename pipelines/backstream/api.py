@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from backstream.definition.folder import find_definition
 from backstream.definition.loader import load_definition
 from backstream.errors import SpecError
+from backstream.eventtime.instants import instant_ms
 from backstream.eventtime.intervals import require_range_of_days
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
@@ -40,6 +41,7 @@ __all__ = [
     "diff",
     "execute",
     "explain",
+    "hand_over",
     "load_definition",
     "plan",
     "publish",
@@ -259,6 +261,31 @@ def roll_back(run_id: str, *, reason: str = "", home: str | Path | None = None) 
     from backstream.workflow.history import rollback_run
 
     return rollback_run(_home(home), run_id, reason)
+
+
+def hand_over(
+    run: str | Plan, at: RangeEnd, folder: str | Path | None = None, *, home: str | Path | None = None
+) -> Path:
+    """Write the state of a run's recorded stream at an instant, so that a live job continues from there.
+
+    Args:
+        run: run id or plan of a replay.
+        at: instant on the clock of arrival; records that arrived before it are in the bundle.
+        folder: folder of the bundle; by default in the folder of the run.
+        home: home folder; by default `$BACKSTREAM_HOME`, or `.backstream` in the working directory.
+
+    Returns:
+        The folder of the bundle.
+
+    Raises:
+        SpecError: when there is no such run, or its definition cannot be handed over.
+        PlanError: when an input file is gone or was changed.
+    """
+    from backstream.workflow.handover import hand_over_run
+
+    at_ms = instant_ms(_instant_text(at), "at")
+    _, written = hand_over_run(_load_plan(run, home), at_ms, None if folder is None else Path(folder))
+    return written
 
 
 def read(

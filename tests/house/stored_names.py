@@ -17,6 +17,7 @@ from backstream.lake.ledger import CHECKS_TABLE, RUNS_TABLE
 from backstream.runs.approval_request import ApprovalRequest
 from backstream.runs.dataset_state import DatasetState, DayIssue, DayTotals
 from backstream.runs.dismissals import Dismissal
+from backstream.runs.handover_bundle import HandoverBundle
 from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest, StagedFile
 from backstream.runs.plan import Chunk, InputFile, Plan, PlannedTable
@@ -55,6 +56,7 @@ _JSON: dict[str, type[Any]] = {
     "approval": ApprovalDecision,
     "approval_request": ApprovalRequest,
     "publication": Publication,
+    "bundle": HandoverBundle,
     "state": DatasetState,
     "state.days": DayIssue,
     "totals": DayTotals,

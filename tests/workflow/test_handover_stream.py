@@ -61,7 +61,7 @@ def write_records(records: Sequence[Record], path: Path) -> InputFile:
 def cut_of(
     watermark: dict[str, Any], window: dict[str, Any], file: InputFile, at_ms: int, **more: Any
 ) -> CutStream:
-    source = {"path": file.path, "event_time": "event_time", "arrival_time": "arrival_time"}
+    source: dict[str, Any] = {"path": file.path, "event_time": "event_time", "arrival_time": "arrival_time"}
     source |= {"partition": "partition", "sequence": "seq", "key": ["key"], **more.pop("source", {})}
     content = {
         "name": "cut",

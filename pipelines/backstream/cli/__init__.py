@@ -1,6 +1,19 @@
 """The command line: what the DAGs do, without Airflow."""
 
-from backstream.cli import check, config, doctor, engine, explain, history, init, inspect, prepare, reports, run
+from backstream.cli import (
+    check,
+    config,
+    doctor,
+    engine,
+    explain,
+    handover,
+    history,
+    init,
+    inspect,
+    prepare,
+    reports,
+    run,
+)
 from backstream.cli.app import app, main
 
 __all__ = [
@@ -10,6 +23,7 @@ __all__ = [
     "doctor",
     "engine",
     "explain",
+    "handover",
     "history",
     "init",
     "inspect",

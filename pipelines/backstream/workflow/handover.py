@@ -1,0 +1,214 @@
+"""Hand over a stream to a live job: write the state of a run's recorded input at an instant as a bundle."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from backstream.definition.loader import parse_definition
+from backstream.definition.model import Definition
+from backstream.errors import PlanError, SpecError
+from backstream.eventtime.instants import instant_text
+from backstream.eventtime.stream_state import SplitState
+from backstream.eventtime.watermark_generators import StrategyKind
+from backstream.native.database import open_database
+from backstream.native.handover_queries import PARTIAL_SUFFIXES
+from backstream.native.supported import reason_not_readable
+from backstream.native.task import TIMES, duckdb_type
+from backstream.runs.handover_bundle import (
+    PARTITIONS_FILE,
+    RECORDS_FILE,
+    WINDOWS_FILE,
+    HandoverBundle,
+)
+from backstream.runs.home import replace_file
+from backstream.runs.plan import Mode, Plan
+from backstream.spark.watermarks.resolve import list_expected_partitions
+from backstream.workflow.handover_stream import CutState, CutStream, compute_cut_state
+
+_MEMORY_MB = 4_000
+"""Memory of DuckDB; it spills to a temporary folder above it."""
+
+
+def hand_over_run(plan: Plan, at_ms: int, folder: Path | None = None) -> tuple[HandoverBundle, Path]:
+    """Write the bundle of a run's recorded input at an instant, and return it with its folder.
+
+    Args:
+        plan: the plan of a replay.
+        at_ms: the cut: records that arrived before it are in the state.
+        folder: the folder of the bundle; by default in the folder of the run.
+
+    Raises:
+        SpecError: when the definition cannot be handed over, or no position separates the records.
+        PlanError: when an input file is gone or was changed.
+    """
+    definition = parse_definition(plan.definition, f"plan {plan.run_id}")
+    _require_supported(plan, definition)
+    _require_unchanged_files(plan)
+    cut = CutStream(
+        definition,
+        plan.columns,
+        [file for file in plan.inputs if file.rows],
+        plan.clock_start_ms,
+        at_ms,
+        sorted(list_expected_partitions(definition)),
+    )
+    if not cut.files:
+        msg = f"cannot hand over {plan.dataset}: run {plan.run_id} has no records"
+        raise SpecError(msg)
+    with open_database(_MEMORY_MB) as database:
+        database.execute(f"SET threads = {os.cpu_count() or 1}")
+        state = compute_cut_state(database, cut)
+    instant = instant_text(at_ms).replace(":", "")
+    return _write_bundle(plan, cut, state, folder or plan.folder.path / "handover" / instant)
+
+
+def _require_supported(plan: Plan, definition: Definition) -> None:
+    """Check that the state of a definition can be computed from its records, without the code of the user."""
+    for problem in _list_problems(plan, definition):
+        msg = f"cannot hand over {plan.dataset}: {problem} (run {plan.run_id})"
+        raise SpecError(msg)
+
+
+def _list_problems(plan: Plan, definition: Definition) -> Iterator[str]:
+    if plan.mode is not Mode.REPLAY:
+        yield f"only a replay has watermarks, and this run is a {plan.mode.value}"
+    if definition.code_columns is not None:
+        yield "its rows come from your own code, whose state backstream does not know"
+    kinds = {strategy.kind for strategy in definition.emission.strategies}
+    if StrategyKind.CUSTOM in kinds:
+        yield "the state of a custom watermark generator depends on each of its records"
+    if definition.watermark.finished_partitions == "release":
+        yield 'watermark.finished_partitions = "release" has no meaning in a stream that goes on'
+    if reason := reason_not_readable(definition, plan.columns):
+        yield reason
+    marker = definition.marker
+    if marker is not None and plan.columns.get(marker) not in {*TIMES, "boolean", "bigint"}:
+        yield f"watermark.marker must be a column with a boolean or a timestamp, got {marker!r}"
+    cut = CutStream(definition, plan.columns, (), 0, 0)
+    if cut.needs_records:
+        for name, type_name in plan.columns.items():
+            if duckdb_type(type_name) is None:
+                yield f"the records of open windows are needed, and column {name!r} has the type {type_name}"
+
+
+def _require_unchanged_files(plan: Plan) -> None:
+    for file in plan.inputs:
+        try:
+            size_bytes = Path(file.path).stat().st_size
+        except OSError as error:
+            msg = f"cannot read input file {file.path}: {error.strerror}\n\nhint: restore the file"
+            raise PlanError(msg) from error
+        if size_bytes != file.size_bytes:
+            msg = (
+                f"input file was changed after run {plan.run_id} was planned: {file.size_bytes:,} bytes then,"
+                f" {size_bytes:,} bytes now ({file.path})\n\nhint: create a new run"
+            )
+            raise PlanError(msg)
+
+
+def _write_bundle(plan: Plan, cut: CutStream, state: CutState, folder: Path) -> tuple[HandoverBundle, Path]:
+    definition, clock = cut.definition, cut.clock
+    tables = {PARTITIONS_FILE: _partition_table(cut, state), WINDOWS_FILE: state.windows}
+    if state.records is not None:
+        tables[RECORDS_FILE] = state.records
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, table in tables.items():
+        with replace_file(folder / name) as draft:
+            pq.write_table(table, draft)
+    partials = {
+        aggregate.name: tuple(
+            f"{aggregate.name}{suffix}" for suffix in PARTIAL_SUFFIXES.get(aggregate.function, ("",))
+        )
+        for aggregate in cut.aggregates
+    }
+    bundle = HandoverBundle(
+        dataset=plan.dataset,
+        run_id=plan.run_id,
+        plan_hash=plan.plan_hash,
+        at_ms=cut.at_ms,
+        watermark_ms=state.stream.watermark_ms,
+        is_idle=state.stream.is_idle,
+        clock_start_ms=clock.start_ms,
+        window={"kind": definition.window.kind, **asdict(definition.window.spec())},
+        allowed_lateness_ms=definition.lateness.allowed,
+        watermark=_watermark_content(definition),
+        key=tuple(definition.source.key),
+        aggregates=dict(definition.aggregates),
+        partials=partials,
+        unmerged=tuple(cut.unmerged),
+        partitions=state.partitions,
+        stream=state.stream,
+        files={name: table.num_rows for name, table in tables.items()},
+    )
+    bundle.write(folder)
+    return bundle, folder
+
+
+def _watermark_content(definition: Definition) -> dict[str, Any]:
+    """Return topology, emission model, and the strategy of each source; a single source has no name."""
+    emission = definition.emission
+    sources = [(source.name, source.strategy) for source in emission.sources] or [("", emission.strategy)]
+    return {
+        "topology": emission.topology.value,
+        "emit": emission.model.value,
+        "sources": [
+            {
+                "name": name,
+                "strategy": strategy.kind.value,
+                "delay_ms": strategy.bound_ms,
+                "interval_ms": strategy.interval_ms,
+                "idle_timeout_ms": strategy.idle_timeout_ms,
+            }
+            for name, strategy in sources
+        ],
+    }
+
+
+def _partition_table(cut: CutStream, state: CutState) -> pa.Table:
+    """Return a row per source partition: its next position, watermark, and idleness."""
+    found: Mapping[str, Mapping[str, Any]] = {row["source_partition"]: row for row in state.positions.to_pylist()}
+    splits: dict[int | None, SplitState] = {
+        split.partition: split for source in state.stream.sources for split in source.splits
+    }
+    rows = []
+    for number, name in enumerate(state.partitions):
+        position, split = found.get(name, {}), splits.get(number)
+        rows.append(
+            {
+                "source_partition": name,
+                "records": position.get("records", 0),
+                "next_seq": _next_seq(position) if cut.reading.sequence else None,
+                "last_arrival_time_ms": position.get("last_arrival_ms"),
+                "watermark_ms": split.watermark_ms if split else None,
+                "is_idle": split.is_idle if split else None,
+                "max_event_time_ms": split.generator.get("max_event_time_ms") if split else None,
+            }
+        )
+    return pa.Table.from_pylist(rows, PARTITION_SCHEMA)
+
+
+def _next_seq(position: Mapping[str, Any]) -> int | None:
+    """Return the position after the last record before the cut; without one, that of the first record after it."""
+    last, first = position.get("last_seq"), position.get("first_seq_after")
+    return first if last is None else last + 1
+
+
+PARTITION_SCHEMA = pa.schema(
+    [
+        ("source_partition", pa.string()),
+        ("records", pa.int64()),
+        ("next_seq", pa.int64()),
+        ("last_arrival_time_ms", pa.int64()),
+        ("watermark_ms", pa.int64()),
+        ("is_idle", pa.bool_()),
+        ("max_event_time_ms", pa.int64()),
+    ]
+)
+"""The columns of `partitions.parquet`."""
