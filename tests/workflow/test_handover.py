@@ -139,7 +139,7 @@ def test_an_aggregate_without_partial_values_adds_the_records_of_open_windows(tm
 
     bundle = HandoverBundle.read(folder)
     records = pq.read_table(folder / "records.parquet")
-    assert (bundle.unmerged, bundle.partials["mean"]) == (("median",), ("mean__sum", "mean__count"))
+    assert (bundle.holistic_aggregates, bundle.partials["mean"]) == (("median",), ("mean__sum", "mean__count"))
     assert bundle.files == {"partitions.parquet": 2, "windows.parquet": 2, "records.parquet": 12}
     assert records["value"].to_pylist() == [66, 66, 67, 67, 68, 68, 69, 69, 70, 70, 71, 71]
 

@@ -26,7 +26,7 @@ class HandoverBundle:
 
     `at_ms` is the cut: records that arrived before it are in the state. `window` has the kind of the windows and
     their sizes. `aggregates` maps each result column to its expression, `partials` to the columns of its partial
-    values. `unmerged` are the aggregates without partial values, which need `records.parquet`. `partitions` are
+    values. `holistic_aggregates` have no partial values, which need `records.parquet`. `partitions` are
     the source partitions; a number in `stream` is a position in this list. `files` maps the name of a file to its
     number of rows.
     """
@@ -44,7 +44,7 @@ class HandoverBundle:
     key: tuple[str, ...]
     aggregates: Mapping[str, str]
     partials: Mapping[str, tuple[str, ...]]
-    unmerged: tuple[str, ...]
+    holistic_aggregates: tuple[str, ...]
     partitions: tuple[str, ...]
     stream: StreamState
     files: Mapping[str, int]
@@ -76,7 +76,7 @@ class HandoverBundle:
                 "hint: create the bundle again with `backstream handover`"
             )
             raise SpecError(msg)
-        lists = {name: tuple(content[name]) for name in ("key", "unmerged", "partitions")}
+        lists = {name: tuple(content[name]) for name in ("key", "holistic_aggregates", "partitions")}
         partials = {name: tuple(columns) for name, columns in content["partials"].items()}
         stream = StreamState.from_json(content["stream"])
         return cls(**{**content, **lists, "partials": partials, "stream": stream})

@@ -142,7 +142,7 @@ def _write_bundle(plan: Plan, cut: CutStream, state: CutState, folder: Path) -> 
         key=tuple(definition.source.key),
         aggregates=dict(definition.aggregates),
         partials=partials,
-        unmerged=tuple(cut.unmerged),
+        holistic_aggregates=tuple(cut.holistic_aggregates),
         partitions=state.partitions,
         stream=state.stream,
         files={name: table.num_rows for name, table in tables.items()},

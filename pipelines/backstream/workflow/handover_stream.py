@@ -71,7 +71,7 @@ class CutStream:
         return [aggregate for aggregate in parsed if aggregate is not None]
 
     @property
-    def unmerged(self) -> list[str]:
+    def holistic_aggregates(self) -> list[str]:
         """The names of the aggregates that need all records of a window."""
         merged = {aggregate.name for aggregate in self.aggregates}
         return [name for name in self.definition.aggregates if name not in merged]
@@ -79,11 +79,11 @@ class CutStream:
     @property
     def needs_records(self) -> bool:
         """Return whether the live job needs the records of open windows: for an aggregate, or for duplicates."""
-        return bool(self.unmerged or self.definition.source.deduplicate_on)
+        return bool(self.holistic_aggregates or self.definition.source.deduplicate_on)
 
     @property
     def reading(self) -> ReadSpec:
-        """How records are read, with the columns that the state depends on."""
+        """The columns of a record that the state depends on."""
         source = self.definition.timed_source
         columns = [*source.key, *source.deduplicate_on]
         columns += [aggregate.column for aggregate in self.aggregates if aggregate.column]
