@@ -22,7 +22,7 @@ from backstream.runs.plan import Mode, Plan
 from backstream.runs.results import Audit, Publication
 from backstream.runs.settings import provide_settings
 from backstream.text import ReportFormat
-from backstream.workflow.execution import RunObserver, SparkStart, execute_run, prepare_input, run_range
+from backstream.workflow.execution import RunObserver, SparkStart, execute_run, prepare_for_run, run_range
 from backstream.workflow.plan_request import PlanRequest
 from backstream.workflow.requested_range import parse_open_range, parse_range
 
@@ -122,7 +122,7 @@ def plan(  # noqa: PLR0913 - each is an option
     options = _Options(_mode(mode), reason, allow_unsealed, gate_override.strip())
     request = options.request(definition, (since, until), time_zone, home)
     require_range_of_days(request.interval)
-    prepare_input(request.definition, request.home, log.info)
+    prepare_for_run(request, log.info)
     return workflow.plan_run(request)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from tests.prepared.test_prepared import SOURCES, published, write_definition
 import backstream
 from backstream.errors import ContractError, PlanError, QualityError, StorageError
 from backstream.runs.home import Home
+from backstream.runs.input_notes import describe_inputs
 from backstream.workflow.check_definition import check_definition
 from backstream.workflow.prepare import PreparedFiles, prepare_source
 
@@ -218,6 +220,46 @@ def test_a_planned_run_does_not_need_the_raw_files(spark: SparkSession, tmp_path
     shutil.rmtree(source.data)
     backstream.execute(plan)
     assert published(home, "payload_user_id") == sums_by_hour(EVENTS[:20])
+
+
+@pytest.mark.parametrize("kind", ["json", "csv"])
+def test_a_second_delivery_without_a_sequence_names_both_files(
+    kind: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    source, home = Source(spark, tmp_path, kind), Home(tmp_path / "home")
+    first, second = source.data / f"a-{SOURCES[kind][1]}", source.data / f"b.{kind}"
+    shutil.copy(first, second)
+    for name in ("c", "d"):  # files without records are equal, too
+        (source.data / f"{name}.{kind}").write_text(
+            "at,received_s,partition,offset,user,amount\n" * (kind == "csv")
+        )
+    definition = source.definition()
+    definition.write_text(re.sub(r'(?m)^(partition|sequence) = "\w+"$', "", definition.read_text(), count=2))
+
+    with pytest.raises(QualityError) as caught:
+        backstream.run(definition, *RANGE, home=home.path, allow_unsealed=True)
+
+    assert str(caught.value).startswith("failed: no input file has the content of another one; ")
+    assert f"\n  equal files: {second} has the content of {first}\n" in str(caught.value)
+    second.unlink()
+    backstream.run(definition, *RANGE, home=home.path, allow_unsealed=True, replan=True)
+    key = "payload_user_id" if kind == "json" else "user"
+    assert published(home, key) == sums_by_hour(EVENTS[:20])
+
+
+def test_files_with_other_endings_are_counted_in_the_plan(spark: SparkSession, tmp_path: Path) -> None:
+    source = Source(spark, tmp_path, "json")
+    for name in ("b.json.xz", "c.zip", "_SUCCESS"):
+        (source.data / name).write_bytes(b"other")
+    plan = backstream.plan(source.definition(), *RANGE, home=tmp_path / "home", allow_unsealed=True)
+    suffixes = ".json, .jsonl, .ndjson, .log, .txt"
+    assert [note for note in describe_inputs(plan) if note[0] == "No data"] == [
+        ("No data", f"1 file with a name that begins with _ or .: {source.data}/_SUCCESS"),
+        (
+            "No data",
+            f"2 files with another suffix than {suffixes}: {source.data}/b.json.xz, {source.data}/c.zip",
+        ),
+    ]
 
 
 def test_a_file_that_is_delivered_twice_is_reported(spark: SparkSession, tmp_path: Path) -> None:

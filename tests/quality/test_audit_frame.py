@@ -240,6 +240,8 @@ def test_an_empty_run_has_no_window_and_one_row() -> None:
             "volume_score": 0.0,
             "files_skipped": 0,
             "files_gone": 0,
+            "files_equal": 0,
+            "records_misplaced": 0,
         }
     ]
 

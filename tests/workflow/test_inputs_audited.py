@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -28,6 +29,7 @@ from backstream.workflow.plan_request import PlanRequest
 from backstream.workflow.stale import find_stale_days
 
 LENIENT = "\n[quality]\nmissing_ratio = { warn = 1.0, fail = 1.0 }\n"
+WITHOUT_SEQUENCE = CLICKS.replace('sequence = "seq"\n', "").replace('deduplicate_on = ["origin", "seq"]\n', "")
 SKIPPED, GONE = "no input file was skipped", "every input file of earlier runs is still there"
 
 
@@ -98,6 +100,24 @@ def test_a_removed_file_of_an_earlier_run_fails_the_gate_unless_a_user_overrides
     )
     assert run(spark, overridden).verdict is Verdict.FAIL
     assert overridden.folder.publication.exists()
+
+
+def test_equal_parquet_files_fail_the_gate_if_the_source_has_no_sequence(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write_days(tmp_path, 1)
+    (first,) = (tmp_path / "data").glob("*.parquet")
+    copied = first.with_name("second_delivery.parquet")
+    shutil.copy(first, copied)
+    definition = write_definition(tmp_path, CLICKS + LENIENT)
+    assert not planned(tmp_path, definition).equal_files  # duplicates are removed
+    definition = write_definition(tmp_path, WITHOUT_SEQUENCE + LENIENT)
+    plan = planned(tmp_path, definition)
+    assert plan.equal_files.first == (f"{copied} has the content of {first}",)
+    with pytest.raises(
+        QualityError, match=r"(?s)^failed: .*no input file has the content of another one.*equal files: "
+    ):
+        run(spark, plan)
 
 
 def test_an_added_damaged_file_makes_the_days_stale_that_it_may_contain(

@@ -20,7 +20,7 @@ from backstream.cli.app import (
     app,
     report_errors,
 )
-from backstream.cli.prepare import prepare_definition
+from backstream.cli.prepare import prepare_published
 from backstream.definition.folder import find_definition
 from backstream.eventtime.instants import (
     DAY_MS,
@@ -205,7 +205,7 @@ def load_staleness(definition: str, since: str | None, until: str | None) -> Sta
 
     since_ms = None if since is None else instant_ms(since, "--since")
     until_ms = None if until is None else instant_ms(until, "--until")
-    prepare_definition(definition)
+    prepare_published(definition)
     return find_stale_days(find_definition(definition), Home.from_environment(), since_ms, until_ms)
 
 

@@ -10,7 +10,7 @@ from backstream.definition.folder import find_definition
 from backstream.runs.home import Home
 
 if TYPE_CHECKING:
-    from backstream.workflow.execution import SparkStart
+    from backstream.workflow.plan_request import PlanRequest
 
 
 @app.command("prepare")
@@ -27,11 +27,25 @@ def prepare_command(definition: DefinitionArgument) -> None:
             print("no new files to prepare")
 
 
-def prepare_definition(definition: str, spark: SparkStart | None = None) -> bool:
-    """Prepare the new files of a definition's source, and return whether there were any."""
+def prepare_definition(definition: str) -> bool:
+    """Prepare all new files of a definition's source, and return whether there were any."""
     from backstream.workflow.execution import prepare_input
 
-    return prepare_input(find_definition(definition), Home.from_environment(), _print_note, spark)
+    return prepare_input(find_definition(definition), Home.from_environment(), _print_note)
+
+
+def prepare_published(definition: str) -> bool:
+    """Prepare the new files that earlier runs would need, and return whether there were any."""
+    from backstream.workflow.execution import prepare_input
+
+    return prepare_input(find_definition(definition), Home.from_environment(), _print_note, needed=None)
+
+
+def prepare_request(request: PlanRequest) -> bool:
+    """Prepare the new files that the run of a request needs, and return whether there were any."""
+    from backstream.workflow.execution import prepare_for_run
+
+    return prepare_for_run(request, _print_note)
 
 
 def _print_note(line: str) -> None:

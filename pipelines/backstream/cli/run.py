@@ -23,7 +23,7 @@ from backstream.cli.app import (
     report_errors,
 )
 from backstream.cli.inspect import load_staleness
-from backstream.cli.prepare import prepare_definition
+from backstream.cli.prepare import prepare_request
 from backstream.definition.folder import find_definition
 from backstream.errors import SpecError
 from backstream.eventtime.instants import duration_text
@@ -72,9 +72,10 @@ def plan_command(
     with report_errors():
         requested = parse_range(since, until, time_zone, OPTION_NAMES)
         require_range_of_days(requested.interval)
-        prepare_definition(definition)
         options = PlanOptions(mode, reason, is_unsealed_allowed=allow_unsealed)
-        planned = workflow.plan_run(options.request(definition, requested))
+        request = options.request(definition, requested)
+        prepare_request(request)
+        planned = workflow.plan_run(request)
         if requested.local_days:
             print(f"notice: {requested.local_days.describe}", file=sys.stderr)
         print(_plan_text(planned))

@@ -41,7 +41,7 @@ _FORMAT_VERSION = 3
 _POSSIBLE_PATH = re.compile(r"[\w`]\.[^\W\d]")
 _READING_KEYS = (
     *("columns", "event_time_unit", "event_time_pattern", "arrival_time_unit", "arrival_time_pattern"),
-    *("time_zone", "where", "derive", "transform", "options", "prepare"),
+    *("time_zone", "where", "derive", "transform", "options", "prepare", "partition_filter"),
 )
 """Keys of `[source]` that only the preparation of files understands."""
 

@@ -15,6 +15,7 @@ from pydantic.json_schema import SkipJsonSchema
 from backstream.definition.values import (
     Instant,
     Name,
+    NonNegativeDuration,
     Section,
     TimeUnit,
     UserCodeName,
@@ -75,6 +76,16 @@ class SideInput(StoredRecords):
     time from which on the next row with the same key is valid, or null."""
 
 
+class PartitionFilter(Section):
+    """Promise that the folders of a source hold only records with certain event times."""
+
+    columns: Annotated[tuple[str, ...], Field(min_length=1)]
+    """The columns of the folders from the longest period to the shortest, e.g., `["dt", "hour"]`. The first is a
+    year, a month, a day, or longer, such as `2024-03-01`; each other one has two digits."""
+    slack: NonNegativeDuration
+    """The longest time by which an event can be before or after the period of its folder, e.g., `"1d"`."""
+
+
 class Source(StoredRecords):
     """Location of the recorded events, and the columns with their times, source partition, and sequence."""
 
@@ -102,6 +113,9 @@ class Source(StoredRecords):
     takes and returns a Spark DataFrame."""
     prepare: bool = False
     """`true`: prepare the files although both engines could read them where they are."""
+    partition_filter: PartitionFilter | None = None
+    """The folders whose files a recompute opens: those that may hold the range. Their periods are in `time_zone`,
+    by default in UTC. Each record that breaks the promise is counted."""
     partition: str | None = None
     """The column of the source partition, e.g., the Kafka partition; by default there is one partition."""
     sequence: str | None = None
@@ -132,6 +146,9 @@ class Source(StoredRecords):
             if unit and pattern:
                 msg = f"{key}_unit is for numbers and {key}_pattern for text: only one can be set"
                 raise ValueError(msg)
+        if self.partition_filter and self.format == "iceberg":
+            msg = "partition_filter is for folders, and an Iceberg table has metadata: use where instead"
+            raise ValueError(msg)
         return self
 
 

@@ -12,6 +12,8 @@ from backstream.errors import PlanError, SpecError
 from backstream.eventtime.instants import (
     DAY_MS,
     HOUR_MS,
+    MAX_MS,
+    MIN_MS,
     duration_text,
     epoch_ms,
     instant_ms,
@@ -48,6 +50,20 @@ class Interval:
             start_ms = max(start_ms, other.end_ms)
         if start_ms < self.end_ms:
             yield Interval(start_ms, self.end_ms)
+
+
+ALL_TIMES = Interval(MIN_MS, MAX_MS)
+
+
+def merge_intervals(intervals: Iterable[Interval]) -> list[Interval]:
+    """Return the intervals in order; those that overlap or touch become one."""
+    merged: list[Interval] = []
+    for interval in sorted(intervals):
+        if merged and interval.start_ms <= merged[-1].end_ms:
+            merged[-1] = Interval(merged[-1].start_ms, max(merged[-1].end_ms, interval.end_ms))
+        else:
+            merged.append(interval)
+    return merged
 
 
 def backfill_range(since_ms: int, until_ms: int) -> Interval:

@@ -13,6 +13,7 @@ from pathlib import Path
 from backstream.jobs.job_errors import run_job
 from backstream.jobs.parent_task import end_with_task
 from backstream.runs.home import Home
+from backstream.runs.plan import Mode
 from backstream.spark.session import submitted_session
 
 
@@ -24,16 +25,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--definition", type=Path, required=True, help="TOML file of the definition")
+    parser.add_argument("--since", help="start of the range of a run; without a range, that of earlier runs")
+    parser.add_argument("--until", help="end of the range, excluded")
+    parser.add_argument("--mode", type=Mode, help="mode of the run; by default that of the definition")
     options = parser.parse_args(arguments)
     end_with_task()
-    return run_job(lambda: _prepare(options.definition), Home.from_environment().errors)
+    return run_job(lambda: _prepare(options), Home.from_environment().errors)
 
 
-def _prepare(definition: Path) -> None:
+def _prepare(options: argparse.Namespace) -> None:
+    from backstream.definition.loader import load_definition
     from backstream.workflow import prepare_source
+    from backstream.workflow.allowed_ranges import needed_times
+    from backstream.workflow.requested_range import parse_range
 
-    name = f"backstream prepare {definition.stem}"
-    if prepare_source(definition, Home.from_environment(), lambda: submitted_session(name), _print_line) is None:
+    path, needed = options.definition, None
+    if options.since:
+        definition, requested = load_definition(path), parse_range(options.since, options.until)
+        needed = needed_times(requested.interval, definition, options.mode or definition.backfill.mode)
+    name = f"backstream prepare {path.stem}"
+    home = Home.from_environment()
+    if prepare_source(path, home, lambda: submitted_session(name), _print_line, needed) is None:
         _print_line("no new files to prepare")
 
 

@@ -21,6 +21,7 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowException
 
 from backstream.errors import BackstreamError, JobError, QualityError, SetupError, SpecError
+from backstream.eventtime.instants import instant_text
 from backstream.orchestration.airflow_versions import (
     HAS_PAUSED_STATE,
     AirflowNotFoundException,
@@ -30,6 +31,7 @@ from backstream.orchestration.connections import provide_environment
 from backstream.orchestration.dag_options import CONNECTION_ID
 from backstream.orchestration.java_traces import JavaTraces
 from backstream.orchestration.notifications import report_link
+from backstream.orchestration.params import parse_mode
 from backstream.orchestration.run_range import data_interval, resolve_range, with_seconds
 from backstream.orchestration.tasks import fail_without_retry, load_workflow
 from backstream.runs.home import ERROR_FILE_VARIABLE, TASK_VARIABLE, Home, RunFolder
@@ -183,6 +185,30 @@ class PrepareOperator(_JobOperator):
     """Operator that submits the job that prepares the new files of a source."""
 
     job_module = "backstream.jobs.prepare"
+    template_fields = (*SparkSubmitOperator.template_fields, "request")
+
+    def __init__(
+        self, *, reads_range: bool = False, request: Mapping[str, Any] | None = None, **kwargs: Any
+    ) -> None:
+        """Set whether the job gets the range of the run.
+
+        `request` has the parameters of the run; None for those of the DAG.
+        """
+        super().__init__(**kwargs)
+        self.reads_range = reads_range
+        self.request = request
+
+    def _run_job(self, context: Any) -> None:
+        if self.reads_range:
+            params = context["params"] if self.request is None else self.request
+            interval, mode = resolve_range(params, data_interval(context)), parse_mode(params.get("mode"))
+            ends = ["--since", instant_text(interval.start_ms), "--until", instant_text(interval.end_ms)]
+            self.application_args = [
+                *(self.application_args or []),
+                *ends,
+                *(["--mode", mode.value] if mode else []),
+            ]
+        super()._run_job(context)
 
 
 class ReplayOperator(_JobOperator):

@@ -11,7 +11,7 @@ from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOpe
 from airflow.sdk import Asset, get_current_context, task
 
 from backstream.definition.model import Definition
-from backstream.definition.prepared import reason_to_prepare
+from backstream.definition.prepared import list_single_sources, reason_to_prepare
 from backstream.orchestration import tasks
 from backstream.orchestration.airflow_versions import HAS_PAUSED_STATE
 from backstream.orchestration.dag_options import DagOptions
@@ -64,7 +64,9 @@ def add_run_tasks(
         return tasks.execute_report(path, plan_path)
 
     jobs: Any = plan() if request is None else plan(dict(request))
-    add_prepare_task(definition, path, options, jobs)
+    prepare = _make_prepare_task(definition, path, options, request, is_of_run=True)
+    if prepare is not None:
+        prepare >> jobs
     replay = ReplayOperator.partial(
         task_id="replay",
         definition_path=str(path),
@@ -83,19 +85,28 @@ def add_run_tasks(
     replay >> audit(plan_path) >> approve >> publish(plan_path) >> report(plan_path)
 
 
-def add_prepare_task(definition: Definition, path: Path, options: DagOptions, before: Any) -> None:
-    """Add the task that prepares new files before another task, if the source needs it."""
+def _make_prepare_task(
+    definition: Definition,
+    path: Path,
+    options: DagOptions,
+    request: Mapping[str, Any] | None = None,
+    *,
+    is_of_run: bool = False,
+) -> PrepareOperator | None:
+    """Return the task that prepares new files before another task; None if the source does not need it."""
     if reason_to_prepare(definition) is None:
-        return
-    prepare = PrepareOperator(
+        return None
+    has_filter = any(single.source.partition_filter for single in list_single_sources(definition))
+    return PrepareOperator(
         task_id="prepare",
         name=f"prepare {definition.name}",
         definition_path=str(path),
         application_args=["--definition", str(path)],
+        reads_range=is_of_run and has_filter,
+        request=request,
         doc_md="Read the new files of the source, and write their records to Parquet files with plain columns.",
         **options.job_arguments,
     )
-    prepare >> before
 
 
 def add_restate_trigger(restate_dag_id: str) -> None:
@@ -117,7 +128,9 @@ def add_restate_tasks(definition: Definition, path: Path, options: DagOptions, r
         return tasks.execute_find_intervals(path, get_current_context())
 
     intervals = find_intervals()
-    add_prepare_task(definition, path, options, intervals)
+    prepare = _make_prepare_task(definition, path, options)
+    if prepare is not None:
+        prepare >> intervals
     TriggerDagRunOperator.partial(
         task_id="reprocess",
         trigger_dag_id=reprocess_dag_id,

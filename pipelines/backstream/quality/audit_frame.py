@@ -96,6 +96,8 @@ RUN_COLUMNS = [
     "volume_score",
     "files_skipped",
     "files_gone",
+    "files_equal",
+    "records_misplaced",
 ]
 """The columns of the frame with one row. `unaccounted`: records read that have no fate, or several.
 
@@ -108,7 +110,8 @@ row,
 
 `volume_score`: the deviation of `records_per_day` from past runs, by `volume_score`.
 `files_skipped`: damaged input files that were skipped. `files_gone`: input files of published runs of the range
-that the source no longer has.
+that the source no longer has. `files_equal`: input files with the content of another one.
+`records_misplaced`: records that are not in the folder of their event time (`source.partition_filter`).
 """
 
 NOTHING = RunEvidence()
@@ -251,6 +254,8 @@ def run_frame(
     row["rows_ratio"] = _ratio(row["rows"], row["replaced_rows"]).where(is_replacing, 1.0)
     row["files_skipped"] = len(plan.skipped)
     row["files_gone"] = plan.gone.count
+    row["files_equal"] = plan.equal_files.count
+    row["records_misplaced"] = sum(records.records for records in plan.misplaced)
     return row.reset_index(drop=True)[RUN_COLUMNS]
 
 

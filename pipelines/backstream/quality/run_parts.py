@@ -13,6 +13,7 @@ from backstream.eventtime.instants import DAY_MS, instant_text
 from backstream.eventtime.records import Fate
 from backstream.quality.evidence import RunEvidence
 from backstream.quality.row_texts import expected_and_found
+from backstream.runs.input_files import EQUAL_TO
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Chunk, Plan
 from backstream.runs.table_schemas import DROPPED, QUARANTINE, WINDOWS
@@ -174,6 +175,17 @@ def _gone_files(parts: RunParts, _: Mapping[str, Any]) -> Iterator[Row]:
         yield {"file": path, "expected": "a file that earlier runs read", "found": "no file"}
 
 
+def _equal_files(parts: RunParts, _: Mapping[str, Any]) -> Iterator[Row]:
+    for pair in parts.plan.equal_files.first:
+        path, _separator, first = pair.partition(EQUAL_TO)
+        yield {"file": path, "expected": "content of its own", "found": f"the content of {first}"}
+
+
+def _misplaced_records(parts: RunParts, _: Mapping[str, Any]) -> Iterator[Row]:
+    for records in parts.plan.misplaced:
+        yield {"file": records.path, "expected": "event times of its folder", "found": str(records)}
+
+
 def _window(row: Any) -> Row:
     names = [name for name in ("source_partition",) if name in row]
     start_ms = int(row["window_start"].timestamp() * 1_000)
@@ -204,4 +216,6 @@ _SEARCHES: Mapping[str, Callable[[RunParts, Mapping[str, Any]], Iterator[Row]]] 
     "volume_score": _unusual_days,
     "files_skipped": _skipped_files,
     "files_gone": _gone_files,
+    "files_equal": _equal_files,
+    "records_misplaced": _misplaced_records,
 }

@@ -7,10 +7,14 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Self
 
+from backstream.eventtime.instants import instant_text
+
 SHOWN = 10
 SUFFIXES = (".parquet", ".parq", ".pq")
 """Suffixes of Parquet files; compressed ones end with `.snappy.parquet` or similar."""
 HIDDEN = "a name that begins with _ or ."
+EQUAL_TO = " has the content of "
+"""Text between the paths of two equal files."""
 OTHER_SUFFIX = f"another suffix than {', '.join(SUFFIXES)}"
 
 
@@ -36,6 +40,13 @@ class FileList:
         """Create a list from paths; only the first ten names are kept."""
         names = sorted(map(str, paths))
         return cls(len(names), tuple(names[:SHOWN]))
+
+    @classmethod
+    def sum(cls, lists: Iterable[Self]) -> Self:
+        """Return all lists as one."""
+        whole = list(lists)
+        names = sorted(name for files in whole for name in files.first)
+        return cls(sum(files.count for files in whole), tuple(names[:SHOWN]))
 
     def __bool__(self) -> bool:
         """Return whether there are any files."""
@@ -69,6 +80,22 @@ class PinnedInput:
         count = "1 file" if self.files == 1 else f"{self.files:,} files"
         snapshot = f"snapshot {self.snapshot_id}, " if self.snapshot_id is not None else ""
         return f"{snapshot}{count}, {self.size_bytes:,} bytes ({self.digest})"
+
+
+@dataclass(frozen=True, slots=True)
+class MisplacedRecords:
+    """Records of a file whose event times are outside of what its folder promises (`source.partition_filter`)."""
+
+    path: str
+    records: int
+    first_ms: int
+    last_ms: int
+
+    def __str__(self) -> str:
+        """Return the number, the path, and the event times."""
+        first, last = instant_text(self.first_ms), instant_text(self.last_ms)
+        count = "1 record" if self.records == 1 else f"{self.records:,} records"
+        return f"{count} of {self.path}, {first if first == last else f'{first} to {last}'}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,11 @@ def _describe_snapshots(plan: Plan) -> Iterator[tuple[str, str]]:
 def _describe_unread(plan: Plan) -> Iterator[tuple[str, str]]:
     for reason, files in plan.ignored.items():
         yield "No data", f"{files.count_text} with {reason}: {files}"
+    if plan.unopened:
+        yield "Not opened", f"{plan.unopened.count_text} in folders that cannot hold the range: {plan.unopened}"
+    if plan.equal_files:
+        yield "Equal files", f"{plan.equal_files.count_text}, so their records count twice: {plan.equal_files}"
+    yield from _describe_misplaced(plan)
     for file in plan.skipped[:SHOWN]:
         yield "Damaged, skipped", str(file)
     if len(plan.skipped) > SHOWN:
@@ -40,6 +45,13 @@ def _describe_unread(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "Damaged, not needed", f"{damaged.path}: it has no event of this range, according to an earlier run"
     if len(plan.damaged) > SHOWN:
         yield "Damaged, not needed", f"and {len(plan.damaged) - SHOWN:,} more files"
+
+
+def _describe_misplaced(plan: Plan) -> Iterator[tuple[str, str]]:
+    for records in plan.misplaced[:SHOWN]:
+        yield "Misplaced", f"{records}: source.partition_filter does not expect these times in this folder"
+    if len(plan.misplaced) > SHOWN:
+        yield "Misplaced", f"and records of {len(plan.misplaced) - SHOWN:,} more files"
 
 
 def _describe_preparation(counts: Mapping[str, int]) -> Iterator[tuple[str, str]]:

@@ -16,7 +16,7 @@ from typing import Any, Self
 from backstream.errors import PlanError
 from backstream.eventtime.intervals import Interval, LocalDays
 from backstream.runs.home import Home, RunFolder, load_json, write_text
-from backstream.runs.input_files import FileList, PinnedInput, SkippedFile
+from backstream.runs.input_files import FileList, MisplacedRecords, PinnedInput, SkippedFile
 from backstream.runs.packing import (
     expand_ranges,
     expand_run_lengths,
@@ -42,6 +42,9 @@ _OMITTED_IF_EMPTY = (
     "skipped",
     "damaged",
     "gone",
+    "unopened",
+    "equal_files",
+    "misplaced",
     "element_ids",
     "code",
     "source_snapshots",
@@ -139,10 +142,12 @@ class Plan:
     files. `absent` lists the files without one of them, by column; the column is null there. `ignored` files are
     not data, by reason. `skipped` files are damaged and left out. `damaged` files are damaged but not needed by
     this range, according to the bounds in an earlier plan. `gone` are missing files that published runs of this
-    range read. `prepared` has the numbers of all records of a prepared source by `BatchCounts`. `code` maps each
-    class or function of the user to the hash of its source. `element_ids` are the field ids of list elements, by
-    the suffix of a table and the column. `source_snapshots` are the snapshots of Iceberg tables that the run
-    reads. `side_inputs` are the versions of the inputs that a transformation joined with the records.
+    range read. `unopened` files are in folders that cannot hold the range. `equal_files` have the content of
+    another file. `misplaced` are the records that are not in the folder of their event time. `prepared` has the
+    numbers of all records of a prepared source by `BatchCounts`. `code` maps each class or function of the user to
+    the hash of its source. `element_ids` are the field ids of list elements, by the suffix of a table and the
+    column. `source_snapshots` are the snapshots of Iceberg tables that the run reads. `side_inputs` are the
+    versions of the inputs that a transformation joined with the records.
     """
 
     dataset: str
@@ -173,6 +178,9 @@ class Plan:
     skipped: tuple[SkippedFile, ...] = ()
     damaged: tuple[InputFile, ...] = ()
     gone: FileList = field(default_factory=FileList)
+    unopened: FileList = field(default_factory=FileList)
+    equal_files: FileList = field(default_factory=FileList)
+    misplaced: tuple[MisplacedRecords, ...] = ()
     prepared: Mapping[str, int] = field(default_factory=dict)
     element_ids: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     code: Mapping[str, str] = field(default_factory=dict)
@@ -311,7 +319,8 @@ def _from_json_types(content: Mapping[str, Any]) -> dict[str, Any]:
         "prepared": content.get("prepared", {}),
         "skipped": tuple(SkippedFile(**file) for file in content.get("skipped", ())),
         "damaged": tuple(InputFile(**file) for file in content.get("damaged", ())),
-        "gone": _file_lists({"gone": content.get("gone", {})})["gone"],
+        **_file_lists({name: content.get(name, {}) for name in ("gone", "unopened", "equal_files")}),
+        "misplaced": tuple(MisplacedRecords(**records) for records in content.get("misplaced", ())),
         "side_inputs": {name: PinnedInput(**pin) for name, pin in content.get("side_inputs", {}).items()},
         "local_days": LocalDays(**local_days) if local_days else None,
         "mode": Mode(content["mode"]),

@@ -13,13 +13,16 @@ from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
+from typing import Self
 
+from backstream.eventtime.intervals import Interval
 from backstream.runs.home import load_json, write_json
-from backstream.runs.input_files import PinnedInput, SkippedFile
+from backstream.runs.input_files import FileList, MisplacedRecords, PinnedInput, SkippedFile
 from backstream.source.raw_files import RawFile
 
 MANIFEST = "_raw_files.json"
 """File in the folder of a batch: its raw files and its counts. Readers of Parquet ignore its name."""
+_LISTING = "_listed.json"
 _MAX_BATCH_BYTES = 256 * 2**20
 """Maximum size of the raw files of a batch. If one of them changes, all are read again."""
 _MAX_BATCH_FILES = 20_000
@@ -54,6 +57,47 @@ class PreparedBatch:
     """Damaged files, which `source.corrupt_files = "skip"` leaves out; they are among `files`."""
     side_inputs: Mapping[str, PinnedInput] = field(default_factory=dict)
     """The versions of the side inputs that the transformation got."""
+    misplaced: tuple[MisplacedRecords, ...] = ()
+    """The records that break the promise of `source.partition_filter`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceListing:
+    """What the last listing of a source found, besides the files that are prepared.
+
+    `needed` are the event times that commands have needed so far, None without `source.partition_filter`. Files
+    that cannot hold any of them are `unopened`. `ignored` files are not data, by reason. `equal_files` have the
+    content of another file.
+    """
+
+    needed: tuple[Interval, ...] | None = None
+    unopened: FileList = field(default_factory=FileList)
+    ignored: Mapping[str, FileList] = field(default_factory=dict)
+    equal_files: Mapping[str, str] = field(default_factory=dict)
+    """The path of the other file, by path."""
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Return the listing in a folder of prepared files or copies; an empty one if there is none."""
+        if not (folder / _LISTING).exists():
+            return cls()
+        content = load_json(folder / _LISTING, "listing of a source")
+        return cls(
+            None if content["needed"] is None else tuple(Interval(*ends) for ends in content["needed"]),
+            FileList(**content["unopened"]),
+            {reason: FileList(**files) for reason, files in content["ignored"].items()},
+            content["equal_files"],
+        )
+
+    def write(self, folder: Path) -> None:
+        """Write the listing by atomic rename."""
+        content = {
+            "needed": None if self.needed is None else [list(astuple(interval)) for interval in self.needed],
+            "unopened": asdict(self.unopened),
+            "ignored": {reason: asdict(files) for reason, files in self.ignored.items()},
+            "equal_files": dict(self.equal_files),
+        }
+        write_json(folder / _LISTING, content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +149,7 @@ class PreparedSource:
             "counts": asdict(batch.counts),
             "skipped": [asdict(file) for file in batch.skipped],
             "side_inputs": {name: asdict(pinned) for name, pinned in batch.side_inputs.items()},
+            "misplaced": [asdict(records) for records in batch.misplaced],
         }
         write_json(batch.folder / MANIFEST, content)
         batch.folder.rename(self.folder / f"batch-{uuid.uuid4().hex[:12]}")
@@ -156,4 +201,6 @@ def _load_batch(manifest: Path) -> PreparedBatch:
     files = tuple(RawFile(**file) for file in content["files"])
     skipped = tuple(SkippedFile(**file) for file in content["skipped"])
     side_inputs = {name: PinnedInput(**pinned) for name, pinned in content["side_inputs"].items()}
-    return PreparedBatch(manifest.parent, files, BatchCounts(**content["counts"]), skipped, side_inputs)
+    misplaced = tuple(MisplacedRecords(**records) for records in content["misplaced"])
+    counts = BatchCounts(**content["counts"])
+    return PreparedBatch(manifest.parent, files, counts, skipped, side_inputs, misplaced)

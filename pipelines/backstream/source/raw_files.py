@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 from backstream.definition.prepared import is_in_store
 from backstream.definition.source_section import Source
 from backstream.errors import PlanError
-from backstream.runs.input_files import SUFFIXES
+from backstream.runs.input_files import HIDDEN, SUFFIXES, FileList
 from backstream.source.folders import walk_files
 from backstream.source.wildcards import has_wildcard, is_hidden, split_pattern
 
@@ -37,17 +38,41 @@ class RawFile:
     """Version or entity tag of an object; empty for a local file."""
 
 
-def list_raw_files(source: Source, where: str) -> list[RawFile]:
+@dataclass(frozen=True, slots=True)
+class RawListing:
+    """The data files of a source, sorted, and by reason the files that are not data."""
+
+    files: Sequence[RawFile]
+    ignored: Mapping[str, FileList]
+
+
+IgnoredPaths = defaultdict[str, set[str]]
+"""The paths of files that are not data, by reason."""
+
+
+def list_source(source: Source, where: str) -> RawListing:
+    """List the files under the paths of a source.
+
+    Raises:
+        PlanError: when a path does not exist, or no path has a data file.
+    """
+    ignored: IgnoredPaths = defaultdict(set)
+    files = [file for path in source.paths for file in _list_path(path, source.format, where, ignored)]
+    by_reason = {reason: FileList.from_paths(paths) for reason, paths in sorted(ignored.items())}
+    if not files:
+        others = "".join(f"\n  {found.count_text} with {reason}: {found}" for reason, found in by_reason.items())
+        msg = f"no {source.format} files under {', '.join(source.paths)} ({where}, source.path){others}"
+        raise PlanError(msg)
+    return RawListing(sorted({file.path: file for file in files}.values(), key=lambda file: file.path), by_reason)
+
+
+def list_raw_files(source: Source, where: str) -> Sequence[RawFile]:
     """Return the data files under the paths of a source, sorted; hidden ones and other formats are left out.
 
     Raises:
         PlanError: when a path does not exist, or no path has a data file.
     """
-    files = [file for path in source.paths for file in _list_path(path, source.format, where)]
-    if not files:
-        msg = f"no {source.format} files under {', '.join(source.paths)} ({where}, source.path)"
-        raise PlanError(msg)
-    return sorted({file.path: file for file in files}.values(), key=lambda file: file.path)
+    return list_source(source, where).files
 
 
 def root_of_paths(paths: Sequence[str]) -> str:
@@ -56,14 +81,14 @@ def root_of_paths(paths: Sequence[str]) -> str:
     return os.path.commonpath(roots) if len(roots) > 1 else roots[0]
 
 
-def _list_path(path: str, format_name: str, where: str) -> Iterator[RawFile]:
+def _list_path(path: str, format_name: str, where: str, ignored: IgnoredPaths) -> Iterator[RawFile]:
     if is_in_store(path):
         from backstream.source.stored_files import list_stored_files
 
-        yield from list_stored_files(path, format_name, where)
+        yield from list_stored_files(path, format_name, where, ignored)
         return
     for root in expand_path(path, where):
-        yield from _list_root(root, format_name)
+        yield from _list_root(root, format_name, ignored)
 
 
 def expand_path(path: str, where: str) -> list[Path]:
@@ -100,25 +125,33 @@ def _require_no_table(folder: Path, where: str) -> None:
             raise PlanError(msg)
 
 
-def _list_root(root: Path, format_name: str) -> Iterator[RawFile]:
+def _list_root(root: Path, format_name: str, ignored: IgnoredPaths) -> Iterator[RawFile]:
     """Yield one file whatever its suffix, or the data files of a folder."""
     if root.is_file():
         yield _describe(str(root), root.stat())
         return
     for parts, entry in walk_files(root):
-        if is_data_file(parts, format_name):
-            with suppress(FileNotFoundError):  # it was removed meanwhile
-                yield _describe(entry.path, entry.stat())
+        if reason := reason_no_data(parts, format_name):
+            ignored[reason].add(entry.path)
+            continue
+        with suppress(FileNotFoundError):  # it was removed meanwhile
+            yield _describe(entry.path, entry.stat())
+
+
+def reason_no_data(parts: Sequence[str], format_name: str) -> str | None:
+    """Return why a file is not data of a format, by the parts of its path below a folder; None: it is data."""
+    if is_hidden(parts):
+        return HIDDEN
+    path = Path(parts[-1])
+    while path.suffix.lower() in _COMPRESSED:
+        path = path.with_suffix("")
+    known = _SUFFIXES_BY_FORMAT[format_name]
+    return None if path.suffix.lower() in known else f"another suffix than {', '.join(filter(None, known))}"
 
 
 def is_data_file(parts: Sequence[str], format_name: str) -> bool:
     """Return whether a file below a folder is data of a format, by the parts of its path below the folder."""
-    if is_hidden(parts):
-        return False
-    path = Path(parts[-1])
-    while path.suffix.lower() in _COMPRESSED:
-        path = path.with_suffix("")
-    return path.suffix.lower() in _SUFFIXES_BY_FORMAT[format_name]
+    return reason_no_data(parts, format_name) is None
 
 
 def _describe(path: str, status: os.stat_result) -> RawFile:

@@ -6,16 +6,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from backstream.errors import PlanError
+from backstream.runs.input_files import HIDDEN
 from backstream.source.object_stores import StoreAccess, explain_store_errors, require_known_store
-from backstream.source.raw_files import RawFile, is_data_file
+from backstream.source.raw_files import IgnoredPaths, RawFile, is_data_file, reason_no_data
 from backstream.source.wildcards import is_hidden, parts_below, split_pattern
 
 
-def list_stored_files(address: str, format_name: str, where: str) -> Iterator[RawFile]:
+def list_stored_files(address: str, format_name: str, where: str, ignored: IgnoredPaths) -> Iterator[RawFile]:
     """Yield the data files of an address in an object store.
 
     An object that the address or its pattern names is data, whatever its suffix. Objects below a prefix are data
-    if they have a suffix of the format, and no part of their names begins with `_` or `.`.
+    if they have a suffix of the format, and no part of their names begins with `_` or `.`. The others are added to
+    `ignored`.
 
     Raises:
         SpecError: when the store is unknown, or the address contains a key.
@@ -35,6 +37,8 @@ def list_stored_files(address: str, format_name: str, where: str) -> Iterator[Ra
         parts = tuple(info.path.removeprefix(path).strip("/").split("/"))
         if info.path == path or is_wanted(parts, pattern, format_name):
             yield RawFile(f"{scheme}://{info.path}", info.size, (info.mtime_ns or 0) // 1_000_000)
+        elif below := parts if not pattern else parts_below(parts, pattern):
+            ignored[reason_no_data(below, format_name) or HIDDEN].add(f"{scheme}://{info.path}")
 
 
 def _list_objects(filesystem: Any, path: str) -> list[Any]:

@@ -9,14 +9,15 @@ from pathlib import Path
 
 from backstream.definition.loader import load_definition, resolve_paths
 from backstream.definition.model import Definition
+from backstream.definition.prepared import list_single_sources
 from backstream.errors import BackstreamError, RangeError
 from backstream.eventtime.instants import SECOND_MS
-from backstream.eventtime.intervals import Interval
+from backstream.eventtime.intervals import ALL_TIMES, Interval
 from backstream.eventtime.windows import Session
 from backstream.runs.allowed_ranges import SourceSpan, require_range_in_source, round_to_days
 from backstream.runs.dataset_state import DatasetState
 from backstream.runs.home import Home
-from backstream.runs.plan import InputFile
+from backstream.runs.plan import InputFile, Mode
 from backstream.source.files import list_source_files
 from backstream.source.footers import load_footers
 
@@ -31,7 +32,11 @@ def require_possible_range(definition_path: Path, interval: Interval, home: Home
         RangeError: when the range can have no event.
         PlanError: when the source cannot be read.
     """
-    definition, place = resolve_paths(load_definition(definition_path), home), str(definition_path)
+    written, place = load_definition(definition_path), str(definition_path)
+    definition = resolve_paths(written, home)
+    if any(single.source.partition_filter for single in list_single_sources(written)):
+        require_range(definition, interval, None, place, home)  # the folders of the range may be unopened yet
+        return
     if span := _load_event_span(definition, home):
         with suppress(RangeError):
             require_range(definition, interval, span, place, home)
@@ -117,6 +122,15 @@ def read_interval(piece: Interval, definition: Definition) -> Interval:
     unit_ms = definition.unit_ms
     last_start_ms = piece.end_ms - 1 - (piece.end_ms - 1 - window.offset_ms) % unit_ms
     return Interval(piece.start_ms, last_start_ms + max(window.size_ms, unit_ms))
+
+
+def needed_times(interval: Interval, definition: Definition, mode: Mode) -> Interval:
+    """Return the event times that a run of a range needs from the source; `source.partition_filter` uses them.
+
+    The watermarks of a replay depend on all records, sessions have any length, and state has any reach.
+    """
+    is_bounded = mode is Mode.RECOMPUTE and not isinstance(definition.window.spec(), Session)
+    return read_interval(interval, definition) if is_bounded and definition.process is None else ALL_TIMES
 
 
 def _footer_span(file: InputFile) -> Interval | None:

@@ -24,6 +24,7 @@ from backstream.native.small_files import SMALL_BYTES, columns_by_group, load_co
 from backstream.quality.evidence import READ_OF_QUARANTINE, RunEvidence, count_unreadable
 from backstream.quality.gate import evaluate_suite
 from backstream.runs.home import replace_file
+from backstream.runs.input_files import SHOWN
 from backstream.runs.input_notes import GONE_HINT
 from backstream.runs.manifest import Manifest, StagedFile, home_of, load_manifests
 from backstream.runs.plan import Mode, Plan
@@ -121,8 +122,11 @@ def _refuse(plan: Plan, audit: Audit) -> None:
         msg = f"the audit of {audit.run_id} could not be completed: {audit.summary}\n  report: {report}"
         raise AuditError(msg)
     record_run(home_of(plan), ledger_row(plan, RunStatus.REFUSED, audit))
-    removed = f"\n  gone: {plan.gone}; {GONE_HINT}" if plan.gone else ""
-    msg = f"{audit.summary}: nothing was published{removed}\n\nhint: the report is at {report}"
+    gone = [f"gone: {plan.gone}; {GONE_HINT}"] if plan.gone else []
+    equal = [f"equal files: {plan.equal_files}"] if plan.equal_files else []
+    details = [*gone, *equal, *(f"misplaced: {records}" for records in plan.misplaced[:SHOWN])]
+    listed = "".join(f"\n  {line}" for line in details)
+    msg = f"{audit.summary}: nothing was published{listed}\n\nhint: the report is at {report}"
     raise QualityError(msg)
 
 

@@ -11,8 +11,9 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from backstream import workflow
+from backstream.definition.loader import load_definition
 from backstream.errors import QualityError
-from backstream.eventtime.intervals import require_range_of_days
+from backstream.eventtime.intervals import ALL_TIMES, Interval, require_range_of_days
 from backstream.runs.home import Home
 from backstream.runs.input_notes import describe_inputs
 from backstream.runs.plan import Chunk, Plan
@@ -68,7 +69,11 @@ def _has_active_session() -> bool:
 
 
 def prepare_input(
-    definition: Path, home: Home, note: Callable[[str], None], spark: SparkStart | None = None
+    definition: Path,
+    home: Home,
+    note: Callable[[str], None],
+    spark: SparkStart | None = None,
+    needed: Interval | None = ALL_TIMES,
 ) -> bool:
     """Prepare the new files of a source, and return whether there were any.
 
@@ -77,6 +82,7 @@ def prepare_input(
         home: the folder that holds all state.
         note: receives lines about the work.
         spark: a session that starts; without it, one starts if it is needed, and stops at the end.
+        needed: the event times that the caller needs; see `prepare_source`.
     """
     started: list[SparkStart] = []
 
@@ -87,10 +93,25 @@ def prepare_input(
         return started[-1].session()
 
     try:
-        return workflow.prepare_source(definition, home, session, note) is not None
+        return workflow.prepare_source(definition, home, session, note, needed) is not None
     finally:
         for start in started:
             start.stop()
+
+
+def prepare_for_run(request: PlanRequest, note: Callable[[str], None], spark: SparkStart | None = None) -> bool:
+    """Prepare the new files that the run of a request needs, and return whether there were any.
+
+    Args:
+        request: the range with its options.
+        note: receives lines about the work.
+        spark: a session that starts; see `prepare_input`.
+    """
+    from backstream.workflow.allowed_ranges import needed_times
+
+    definition = load_definition(request.definition)
+    needed = needed_times(request.interval, definition, request.mode or definition.backfill.mode)
+    return prepare_input(request.definition, request.home, note, spark, needed)
 
 
 class RunObserver:
@@ -129,7 +150,7 @@ def run_range(request: PlanRequest, observer: RunObserver, *, is_replan: bool = 
     spark = SparkStart(request.definition)  # starts while the run is planned
     if plan is None:
         require_range_of_days(request.interval)
-        prepare_input(request.definition, request.home, observer.note, spark)
+        prepare_for_run(request, observer.note, spark)
         plan = workflow.plan_run(request)
     if request.local_days:
         observer.note(f"notice: {request.local_days.describe}")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from backstream import __version__
 from backstream.definition.loader import apply_overrides, load_definition, resolve_paths
+from backstream.definition.prepared import reads_prepared_files
 from backstream.definition.source_section import Source
 from backstream.errors import PlanError
 from backstream.eventtime.intervals import Interval, backfill_range, require_range_of_days
@@ -15,17 +16,19 @@ from backstream.eventtime.windows import Session
 from backstream.lake.ownership import TableOwner
 from backstream.native.supported import require_engine
 from backstream.quality.suites import require_valid_suite
+from backstream.runs.input_files import EQUAL_TO, FileList
 from backstream.runs.plan import ArrivalOrder, InputFile, Mode, Plan
 from backstream.source.arrival_index import ArrivalIndex, BucketGrid, IndexFolder, is_index_exact
 from backstream.source.columns import SourceColumns, resolve_columns
 from backstream.source.damaged_files import ReadableInputs, ReadRequest, split_damaged_files
 from backstream.source.deliveries import find_day_seals, reason_with_unsealed, require_sealed_days
+from backstream.source.equal_files import counts_equal_files_twice, find_equal_files
 from backstream.source.files import SourceFiles, find_arrival_bounds, list_source_files
 from backstream.source.footers import load_footers
-from backstream.workflow.allowed_ranges import find_event_span, read_interval, require_range
+from backstream.workflow.allowed_ranges import find_event_span, needed_times, read_interval, require_range
 from backstream.workflow.chunk_plan import cut_chunks, require_few_chunks
 from backstream.workflow.plan_request import PlanRequest
-from backstream.workflow.prepare import find_source_snapshots, summarize_preparation
+from backstream.workflow.prepare import find_source_snapshots, require_prepared, summarize_preparation
 from backstream.workflow.removed_files import find_removed_files, write_files_read
 from backstream.workflow.run_scope import RunScope
 from backstream.workflow.run_tables import plan_run_tables
@@ -63,6 +66,7 @@ def plan_run(request: PlanRequest) -> Plan:
     definition = resolve_paths(apply_overrides(written, request.overrides, mode), request.home)
     scope = RunScope(definition, mode, interval, str(request.definition), request.home)
     require_valid_suite(definition.quality.suite, request.home.sound_suites)
+    require_prepared(definition.source, needed_times(interval, definition, mode), scope.place)
     source = _load_source(scope)
     _require_plannable_range(scope, source)
     plan = _compose_plan(request, scope, source, written.definition_hash)
@@ -104,15 +108,27 @@ def _compose_plan(request: PlanRequest, scope: RunScope, source: _RunSource, def
         local_days=request.local_days,
         columns=source.columns.types,
         absent=source.columns.absent,
-        ignored=source.listed.ignored,
+        ignored=source.listed.ignored or prepared.listing.ignored,
         skipped=(*source.files.skipped, *prepared.skipped),
         prepared=prepared.counts,
         damaged=source.files.damaged,
         code={code.target: code.source_hash() for code in definition.user_code},
         gone=find_removed_files(scope.home, definition.name, definition.source, source.listed.paths, interval),
+        unopened=prepared.listing.unopened,
+        equal_files=_find_equal_files(definition.source, source.inputs, prepared.listing.equal_files),
+        misplaced=prepared.misplaced,
         source_snapshots=find_source_snapshots(definition.source),
         side_inputs=prepared.side_inputs,
     )
+
+
+def _find_equal_files(source: Source, inputs: Sequence[InputFile], found: Mapping[str, str]) -> FileList:
+    """Return the files with the content of another one: those that preparation found, or those of the inputs."""
+    if not (reads_prepared_files(source) or find_source_snapshots(source)) and counts_equal_files_twice(source):
+        # Files of other shapes have other content, so few files are read.
+        sizes = {file.path: replace(file, path="", modified_ms=0) for file in inputs if file.rows}
+        found = find_equal_files(sizes, "parquet")
+    return FileList.from_paths(f"{path}{EQUAL_TO}{first}" for path, first in found.items())
 
 
 def _load_source(scope: RunScope) -> _RunSource:

@@ -6,9 +6,9 @@ import logging
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from backstream.definition.loader import load_definition, resolve_raw_paths
 from backstream.definition.model import Definition
@@ -23,9 +23,19 @@ from backstream.definition.prepared import (
     transformation,
 )
 from backstream.definition.source_section import Source
+from backstream.errors import PlanError
+from backstream.eventtime.intervals import ALL_TIMES, Interval, merge_intervals
 from backstream.runs.home import Home
-from backstream.runs.input_files import PinnedInput, SkippedFile
-from backstream.source.prepared import BatchCounts, PreparedBatch, PreparedSource, split_into_batches
+from backstream.runs.input_files import FileList, MisplacedRecords, PinnedInput, SkippedFile
+from backstream.source.equal_files import counts_equal_files_twice, find_equal_files
+from backstream.source.folder_periods import FolderPeriods
+from backstream.source.prepared import (
+    BatchCounts,
+    PreparedBatch,
+    PreparedSource,
+    SourceListing,
+    split_into_batches,
+)
 from backstream.source.raw_files import RawFile, list_raw_files
 from backstream.workflow.raw_source import RawSource, copy_source, must_convert
 from backstream.workflow.side_inputs import LoadedInputs, load_side_inputs, pin_side_inputs
@@ -69,14 +79,19 @@ def prepare_source(
     home: Home,
     spark: Callable[[], SparkSession],
     note: Callable[[str], None] = log.info,
+    needed: Interval | None = ALL_TIMES,
 ) -> PreparedFiles | None:
     """Prepare the raw files of a source that are new or changed since the last preparation.
+
+    With `source.partition_filter`, only the files of folders that may hold the needed event times.
 
     Args:
         definition_path: the TOML file.
         home: the folder that holds all state.
         spark: returns the session; called only if there is something to prepare.
         note: receives a line before the work starts, and one after it.
+        needed: the event times that the caller needs; those that earlier calls needed are always included. None:
+            no others.
 
     Returns:
         The counts; None if there was nothing to do.
@@ -93,24 +108,28 @@ def prepare_source(
         return None if copied is None else PreparedFiles(copied, BatchCounts(0, 0, 0, 0))
     is_needed = reason_to_prepare(definition) is not None
     results = [
-        _prepare_single_source(single, where, home, spark, note, is_needed=is_needed)
+        _prepare_single_source(_Request(single, where, home, spark, note, needed), is_needed=is_needed)
         for single in list_single_sources(definition)
     ]
     done = [result for result in results if result is not None]
     return PreparedFiles.sum(done) if done else None
 
 
-def _prepare_single_source(
-    definition: Definition,
-    where: str,
-    home: Home,
-    spark: Callable[[], SparkSession],
-    note: Callable[[str], None],
-    *,
-    is_needed: bool,
-) -> PreparedFiles | None:
+class _Request(NamedTuple):
+    """The arguments of `prepare_source` for a single source."""
+
+    definition: Definition
+    where: str
+    home: Home
+    spark: Callable[[], SparkSession]
+    note: Callable[[str], None]
+    needed: Interval | None
+
+
+def _prepare_single_source(request: _Request, *, is_needed: bool) -> PreparedFiles | None:
+    definition, home, note = request.definition, request.home, request.note
     name = f"source {definition.source.name!r} of {definition.name}" if definition.source.name else definition.name
-    where = f"{where}, source {definition.source.name!r}" if definition.source.name else where
+    where = f"{request.where}, source {definition.source.name!r}" if definition.source.name else request.where
     prepared = PreparedSource(prepared_folder(definition, home))
     if not (is_needed or prepared.folder.is_dir()) and not list_parquet_to_prepare(definition, where):
         return None
@@ -118,20 +137,51 @@ def _prepare_single_source(
         pinned = pin_side_inputs(definition, home, where)
         source = listed.settle(lambda files: prepared.find_changes(files, pinned).new_files)
         changes = prepared.find_changes(source.files, pinned)
+        listing, files = _choose_files(source, changes.new_files, request.needed, prepared.folder)
         prepared.remove_drafts()
         source.remove_scratch(prepared.folder)
-        if not changes:
+        if not files and not changes.outdated:
+            listing.write(prepared.folder)
             source.write_state(prepared.folder)
             return None
-        size_mb = sum(file.size_bytes for file in changes.new_files) / 1e6
-        note(f"preparing {len(changes.new_files):,} new files of {name}, {size_mb:,.1f} MB")
-        with load_side_inputs(definition, home, where, spark, prepared.folder) as sides:
-            counts = _prepare_batches(prepared, changes.new_files, source, sides, spark())
+        size_mb = sum(file.size_bytes for file in files) / 1e6
+        note(f"preparing {len(files):,} new files of {name}, {size_mb:,.1f} MB")
+        with load_side_inputs(definition, home, where, request.spark, prepared.folder) as sides:
+            counts = _prepare_batches(prepared, files, source, sides, request.spark())
         prepared.remove_batches(changes.outdated)
+        listing.write(prepared.folder)
         source.write_state(prepared.folder)
-    result = PreparedFiles(len(changes.new_files), counts)
+    result = PreparedFiles(len(files), counts)
     note(f"prepared {result}")
     return result
+
+
+def _choose_files(
+    source: RawSource, new_files: Sequence[RawFile], needed: Interval | None, folder: Path
+) -> tuple[SourceListing, list[RawFile]]:
+    """Return the listing of a source, and the new files that may hold the needed event times."""
+    former = SourceListing.load(folder)
+    listing = SourceListing(ignored=source.ignored, equal_files=_find_second_deliveries(source, new_files, former))
+    if source.definition.source.partition_filter is None:
+        return listing, list(new_files)
+    periods = FolderPeriods(source.definition.source, source.where)
+    intervals = merge_intervals([*(former.needed or ()), *([needed] if needed else [])])
+    files = [file for file in new_files if periods.may_hold(file.path, intervals)]
+    chosen = set(files)
+    unopened = FileList.from_paths(file.path for file in new_files if file not in chosen)
+    return replace(listing, needed=tuple(intervals), unopened=unopened), files
+
+
+def _find_second_deliveries(
+    source: RawSource, new_files: Sequence[RawFile], former: SourceListing
+) -> Mapping[str, str]:
+    """Return the files with the content of another one; files are compared again only if there are new ones."""
+    if source.table is not None or not counts_equal_files_twice(source.definition.source):
+        return {}
+    sizes = {file.path: file.size_bytes for file in source.files}
+    if not new_files:
+        return {path: first for path, first in former.equal_files.items() if {path, first} <= sizes.keys()}
+    return find_equal_files(sizes, source.definition.source.format)
 
 
 def _prepare_batches(
@@ -164,7 +214,12 @@ def _prepare_batches(
             counts, skipped = _prepare_batch(
                 spark, preparation, {file: local.paths[file] for file in batch}, draft
             )
-            prepared.add_batch(PreparedBatch(draft, tuple(batch), counts, tuple(skipped), sides.pinned))
+            periods = FolderPeriods(source.definition.source, source.where)
+            is_promised = source.definition.source.partition_filter is not None
+            misplaced = periods.find_misplaced(draft) if is_promised else []
+            prepared.add_batch(
+                PreparedBatch(draft, tuple(batch), counts, tuple(skipped), sides.pinned, tuple(misplaced))
+            )
             return counts
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -204,25 +259,64 @@ def _skipped_file(batch: Iterable[RawFile], error: DamagedFileError) -> SkippedF
 class PreparationSummary:
     """The numbers of records of all prepared files of a source, and the damaged raw files that were left out.
 
-    `side_inputs` are the versions of the inputs that its transformation got.
+    `side_inputs` are the versions of the inputs that its transformation got. `misplaced` are the records that are
+    not in the folder of their event time. `listing` is that of all sources of a union together.
     """
 
     counts: Mapping[str, int] = field(default_factory=dict)
     skipped: tuple[SkippedFile, ...] = ()
     side_inputs: Mapping[str, PinnedInput] = field(default_factory=dict)
+    misplaced: tuple[MisplacedRecords, ...] = ()
+    listing: SourceListing = field(default_factory=SourceListing)
 
 
 def summarize_preparation(source: Source) -> PreparationSummary:
     """Return the summary of a source; empty if it is read in place."""
+    listing = _sum_listings(SourceListing.load(Path(folder)) for folder in source.paths)
     if not reads_prepared_files(source):
-        return PreparationSummary()
+        return PreparationSummary(listing=listing) if reads_copies(source) else PreparationSummary()
     batches = [batch for folder in source.paths for batch in PreparedSource(Path(folder)).batches()]
     counts = BatchCounts.sum(batch.counts for batch in batches)
     return PreparationSummary(
         asdict(counts),
         tuple(file for batch in batches for file in batch.skipped),
         {name: pinned for batch in batches for name, pinned in batch.side_inputs.items()},
+        tuple(records for batch in batches for records in batch.misplaced),
+        listing,
     )
+
+
+def _sum_listings(listings: Iterable[SourceListing]) -> SourceListing:
+    whole = list(listings)
+    reasons = sorted({reason for listing in whole for reason in listing.ignored})
+    return SourceListing(
+        unopened=FileList.sum(listing.unopened for listing in whole),
+        ignored={reason: FileList.sum(_lists_of(reason, whole)) for reason in reasons},
+        equal_files={path: first for listing in whole for path, first in listing.equal_files.items()},
+    )
+
+
+def _lists_of(reason: str, listings: Iterable[SourceListing]) -> list[FileList]:
+    return [listing.ignored[reason] for listing in listings if reason in listing.ignored]
+
+
+def require_prepared(source: Source, needed: Interval, where: str) -> None:
+    """Check that the files are prepared that may hold the needed event times.
+
+    Raises:
+        PlanError: when an earlier preparation needed other event times.
+    """
+    if not reads_prepared_files(source):
+        return
+    for folder in source.paths:
+        prepared = SourceListing.load(Path(folder)).needed
+        if prepared is not None and next(needed.without(prepared), None) is not None:
+            msg = (
+                f"the files of the folders that may hold {needed} are not prepared"
+                f" ({where}, source.partition_filter)"
+                "\n\nhint: run `backstream prepare` for the definition"
+            )
+            raise PlanError(msg)
 
 
 def find_source_snapshots(source: Source) -> dict[str, int]:
@@ -235,7 +329,7 @@ def find_source_snapshots(source: Source) -> dict[str, int]:
     return {state.table: state.snapshot_id for state in states if state}
 
 
-def list_parquet_to_prepare(definition: Definition, where: str) -> list[RawFile]:
+def list_parquet_to_prepare(definition: Definition, where: str) -> Sequence[RawFile]:
     """Return the files of a Parquet source if the engines cannot read them in place, else nothing.
 
     The first file decides: its times are INT96, nanoseconds, or without a zone, or a column is in its path.

@@ -6,7 +6,7 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -15,11 +15,12 @@ from backstream.definition.model import Definition
 from backstream.definition.prepared import copies_folder, list_paths, prepared_folder, reason_to_copy
 from backstream.errors import PlanError, StorageError
 from backstream.runs.home import Home
+from backstream.runs.input_files import FileList
 from backstream.source.copies import CopyFolder
 from backstream.source.fetch import FetchResult, FetchTask
 from backstream.source.object_stores import StoreAccess
-from backstream.source.prepared import PreparedSource
-from backstream.source.raw_files import RawFile, list_raw_files
+from backstream.source.prepared import PreparedSource, SourceListing
+from backstream.source.raw_files import RawFile, list_raw_files, list_source
 from backstream.source.wildcards import split_pattern
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class RawSource:
     where: str
     files: Sequence[RawFile]
     table: TableFiles | None = None
+    ignored: Mapping[str, FileList] = field(default_factory=dict)
 
     @classmethod
     @contextmanager
@@ -48,7 +50,8 @@ class RawSource:
             StorageError: when an object store cannot be read.
         """
         if definition.source.format != "iceberg":
-            yield cls(definition, where, list_raw_files(definition.source, where))
+            listing = list_source(definition.source, where)
+            yield cls(definition, where, listing.files, ignored=listing.ignored)
             return
         from backstream.lake.source_tables import list_table_files, open_source_table
 
@@ -176,6 +179,7 @@ def copy_source(
             note(f"copying {number} of {definition.name}, {size_mb:,.1f} MB")
             source.fetch(missing, copies.path_of, source_columns(definition), spark)
         copies.remove(others)
+        SourceListing(ignored=source.ignored).write(copies.folder)
         source.write_state(copies.folder)
     return len(missing) if missing or others else None
 
