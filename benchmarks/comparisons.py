@@ -162,11 +162,12 @@ WHOLE_JOBS = (
         _at_most(
             limit,
             Section.JOB,
-            f"{way}, 20,000 keys x 1 h, JSON lines",
-            f"json-lines, {way}",
+            f"{way}, 20,000 keys x 1 h, {name}",
+            f"{shape}, {way}",
             "a script by hand",
-            "json-lines, by hand",
+            f"{shape}, by hand",
         )
+        for shape, name in (("json-lines", "JSON lines"), ("iceberg", "Iceberg"))
         for way, limit in (("recompute", 1.2), ("replay", 1.5))
     ),
     _at_most(

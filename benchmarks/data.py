@@ -10,7 +10,7 @@ import math
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -145,6 +146,44 @@ def json_lines(spark: SparkSession, stream: Stream, folder: Path) -> Path:
 def json_folder(stream: Stream, folder: Path) -> Path:
     """Return the folder of the stream that `json_lines` writes."""
     return folder / stream.name / "json"
+
+
+ICEBERG_CATALOG, ICEBERG_TABLE = "benchmark", "events.recorded"
+_COMPLETE = "complete"
+
+
+def iceberg(spark: SparkSession, stream: Stream, folder: Path) -> Path:
+    """Return the folder of the stream as an Iceberg table, one append per Parquet file. Write it if it is absent.
+
+    The metadata of a table has absolute paths, so the folder cannot be renamed at the end; a file marks its end.
+    """
+    target, source = iceberg_folder(stream, folder), parquet(spark, stream, folder)
+    if not (target / _COMPLETE).exists():
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir(parents=True)
+        with closing(SqlCatalog(ICEBERG_CATALOG, **_catalog_properties(target))) as catalog:
+            catalog.create_namespace(ICEBERG_TABLE.partition(".")[0])
+            files = sorted(source.glob("*.parquet"))
+            table = catalog.create_table(ICEBERG_TABLE, pq.read_schema(files[0]).remove_metadata())
+            for file in files:
+                table.append(pq.read_table(file).cast(table.schema().as_arrow()))
+        (target / _COMPLETE).touch()
+    return target
+
+
+def iceberg_folder(stream: Stream, folder: Path) -> Path:
+    """Return the folder of the stream that `iceberg` writes."""
+    return folder / stream.name / "iceberg"
+
+
+def iceberg_variables(target: Path) -> dict[str, str]:
+    """Return the environment variables by which PyIceberg finds the catalog of a folder."""
+    prefix = f"PYICEBERG_CATALOG__{ICEBERG_CATALOG.upper()}__"
+    return {f"{prefix}{name.upper()}": value for name, value in _catalog_properties(target).items()}
+
+
+def _catalog_properties(target: Path) -> dict[str, str]:
+    return {"uri": f"sqlite:///{target}/catalog.db", "warehouse": f"file://{target}/warehouse"}
 
 
 def csv(spark: SparkSession, stream: Stream, folder: Path) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ _DEFINITION = """\
 name = "jobs"
 
 [source]
-{source}path = "{path}"
+{source}
 event_time = "event_time"
 arrival_time = "arrival_time"
 partition = "source_partition"
@@ -51,7 +52,7 @@ dropped_ratio = {{ warn = 1.0, fail = 1.0 }}
 missing_ratio = {{ warn = 1.0, fail = 1.0 }}
 """
 SCRIPT = """\
-from pyspark.sql import SparkSession, functions as F
+{imports}from pyspark.sql import SparkSession, functions as F
 
 spark = (
     SparkSession.builder.master("local[*]")
@@ -60,7 +61,7 @@ spark = (
     .config("spark.ui.enabled", "false")
     .getOrCreate()
 )
-events = spark.read.{load}("{path}").where("{read}")
+events = {events}.where("{read}")
 windows = events.groupBy("key", {window}).agg({first}F.count("*").alias("events"), F.sum("value").alias("total"))
 rows = windows.select("key", F.col("{start}").alias("window_start"), "events", "total")
 {kept}rows.write.parquet("{out}")
@@ -70,6 +71,14 @@ need events of that day. The script leaves out windows that start on the day bef
 
 _IN_DAY = "event_time >= '2024-03-01' AND event_time < '2024-03-02'"
 _WINDOWS_OF_DAY = "rows = rows.where(\"window_start >= '2024-03-01' AND window_start < '2024-03-02'\")\n"
+
+
+class Form(StrEnum):
+    """The form in which the events of a shape are stored."""
+
+    PARQUET = "parquet"
+    JSON = "json"
+    ICEBERG = "iceberg"
 
 
 class Script(NamedTuple):
@@ -90,7 +99,7 @@ class Shape:
     stream: data.Stream
     window: str
     script: Script
-    is_json: bool = False
+    form: Form = Form.PARQUET
 
     def scaled(self, rows: int) -> Shape:
         """Return the shape with `rows` events instead of each `ROWS`."""
@@ -98,22 +107,33 @@ class Shape:
 
     def definition(self, path: Path) -> str:
         """Return the definition as TOML."""
-        return _DEFINITION.format(
-            path=path, window=self.window, chunk="1d", source=_JSON_SOURCE if self.is_json else ""
-        )
+        source = _SOURCES[self.form].format(path=path)
+        return _DEFINITION.format(window=self.window, chunk="1d", source=source)
 
     def folder(self, folder: Path) -> Path:
         """Return the folder of the files."""
-        return data.json_folder(self.stream, folder) if self.is_json else data.parquet_folder(self.stream, folder)
+        folders = {
+            Form.PARQUET: data.parquet_folder,
+            Form.JSON: data.json_folder,
+            Form.ICEBERG: data.iceberg_folder,
+        }
+        return folders[self.form](self.stream, folder)
+
+    def variables(self, path: Path) -> dict[str, str]:
+        """Return the environment variables that the jobs need."""
+        return data.iceberg_variables(path) if self.form is Form.ICEBERG else {}
 
     def write(self, spark: SparkSession, folder: Path) -> None:
         """Write the files if they are absent."""
-        (data.json_lines if self.is_json else data.parquet)(spark, self.stream, folder)
+        writers = {Form.PARQUET: data.parquet, Form.JSON: data.json_lines, Form.ICEBERG: data.iceberg}
+        writers[self.form](spark, self.stream, folder)
 
     def by_hand(self, path: Path, out: Path, heap: str) -> str:
         """Return the script that writes the same rows as Parquet."""
-        load = f'schema("{_JSON_SCHEMA}").json' if self.is_json else "parquet"
-        return SCRIPT.format(path=path, out=out, heap=heap, load=load, **self.script._asdict())
+        events, imports = _READERS[self.form].format(path=path), ""
+        if self.form is Form.ICEBERG:
+            imports = "from pyiceberg.catalog import load_catalog\n"
+        return SCRIPT.format(events=events, imports=imports, out=out, heap=heap, **self.script._asdict())
 
 
 def scaled(size: int, rows: int, least: int = 1) -> int:
@@ -121,10 +141,22 @@ def scaled(size: int, rows: int, least: int = 1) -> int:
     return max(least, size * rows // ROWS)
 
 
-_JSON_SOURCE = 'format = "json"\ncolumns = {{ {} }}\n'.format(
-    ", ".join(f'{name} = "{kind}"' for name, kind in data.JSON_COLUMNS.items())
-)
+_JSON_FIELDS = ", ".join(f'{name} = "{kind}"' for name, kind in data.JSON_COLUMNS.items())
+_SOURCES: Mapping[Form, str] = {
+    Form.PARQUET: 'path = "{path}"',
+    Form.JSON: f'path = "{{path}}"\nformat = "json"\ncolumns = {{{{ {_JSON_FIELDS} }}}}',
+    Form.ICEBERG: f'path = "{data.ICEBERG_CATALOG}.{data.ICEBERG_TABLE}"\nformat = "iceberg"',
+}
 _JSON_SCHEMA = ", ".join(f"{name} {kind}" for name, kind in data.JSON_COLUMNS.items())
+_READERS: Mapping[Form, str] = {
+    Form.PARQUET: 'spark.read.parquet("{path}")',
+    Form.JSON: f'spark.read.schema("{_JSON_SCHEMA}").json("{{path}}")',
+    Form.ICEBERG: (
+        "spark.read.parquet(*(task.file.file_path for task in"
+        f' load_catalog("{data.ICEBERG_CATALOG}").load_table("{data.ICEBERG_TABLE}").scan().plan_files()))'
+    ),
+}
+"""The expressions by which the scripts read events. PySpark's package has no reader of Iceberg tables, so PyIceberg lists the files."""
 _TUMBLING = 'kind = "tumbling"\nsize = "{size}"'
 _DENSE = data.Stream(ROWS)
 _IN_ORDER: Mapping[str, Shape] = {
@@ -164,7 +196,10 @@ SHAPES: Mapping[str, Shape] = {
         (plain, in_order),
         (f"{plain}{SHUFFLED}", replace(in_order, stream=replace(in_order.stream, is_shuffled=True))),
     )
-} | {"json-lines": replace(_IN_ORDER["hourly"], is_json=True)}
+} | {
+    "json-lines": replace(_IN_ORDER["hourly"], form=Form.JSON),
+    "iceberg": replace(_IN_ORDER["hourly"], form=Form.ICEBERG),
+}
 """The shapes with a hand-written script, by name."""
 
 ONE_MORE_DAY, MANY_CHUNKS = "one-more-day", "many-chunks"
@@ -198,7 +233,8 @@ def one_more_day(rows: int) -> Shape:
 
 def many_chunks(path: Path) -> str:
     """Return the definition of the years as TOML, with one window per day and 30 days per chunk."""
-    return _DEFINITION.format(path=path, window=_TUMBLING.format(size="1d"), chunk="30d", source="")
+    source = _SOURCES[Form.PARQUET].format(path=path)
+    return _DEFINITION.format(window=_TUMBLING.format(size="1d"), chunk="30d", source=source)
 
 
 def prepare(spark: SparkSession, names: list[str], rows: int, folder: Path) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -194,9 +195,12 @@ def _jobs(name: str, setting: Setting, folder: Path) -> list[WholeJob]:
         folder / "by-hand.log",
         prepare=lambda: shutil.rmtree(out, ignore_errors=True),
         written=lambda: sorted(out.glob("*.parquet")),
+        variables=shape.variables(path),
     )
     home = folder / "home"
-    setup = _Setup(definition, home, setting.heap, lambda: shutil.rmtree(home, ignore_errors=True))
+    setup = _Setup(
+        definition, home, setting.heap, lambda: shutil.rmtree(home, ignore_errors=True), shape.variables(path)
+    )
     return [
         *([by_hand] if setting.has_scripts else []),
         *(setup.run(f"{name}, {way}", shape.stream.rows, _DAY, way) for way in ("recompute", "replay")),
@@ -250,6 +254,7 @@ class _Setup(NamedTuple):
     home: Path
     heap: str
     prepare: Callable[[], None]
+    variables: Mapping[str, str] = MappingProxyType({})
 
     def run(self, name: str, events: int, span_ms: tuple[int, int], way: str) -> WholeJob:
         """Return the job of the command `run` over a range."""
@@ -277,6 +282,6 @@ class _Setup(NamedTuple):
             self.home.with_suffix(".log"),
             prepare=self.prepare,
             written=lambda: sorted(self.home.glob("warehouse/backstream/jobs/data/**/*.parquet")),
-            variables={HOME_VARIABLE: str(self.home), HEAP_VARIABLE: self.heap},
+            variables={HOME_VARIABLE: str(self.home), HEAP_VARIABLE: self.heap, **self.variables},
             since_ms=span_ms[0],
         )

@@ -63,7 +63,7 @@ class PreparedBatch:
 
 @dataclass(frozen=True, slots=True)
 class SourceListing:
-    """What the last listing of a source found, besides the files that are prepared.
+    """The findings of the last listing of a source, besides the files that are prepared.
 
     `needed` are the event times that commands have needed so far, None without `source.partition_filter`. Files
     that cannot hold any of them are `unopened`. `ignored` files are not data, by reason. `equal_files` have the
