@@ -156,7 +156,7 @@ _READERS: Mapping[Form, str] = {
         f' load_catalog("{data.ICEBERG_CATALOG}").load_table("{data.ICEBERG_TABLE}").scan().plan_files()))'
     ),
 }
-"""The expressions by which the scripts read events. PySpark's package has no reader of Iceberg tables, so PyIceberg lists the files."""
+"""The expressions by which scripts read. PySpark has no reader of Iceberg tables: PyIceberg lists files."""
 _TUMBLING = 'kind = "tumbling"\nsize = "{size}"'
 _DENSE = data.Stream(ROWS)
 _IN_ORDER: Mapping[str, Shape] = {
