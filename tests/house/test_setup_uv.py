@@ -181,7 +181,24 @@ def test_a_new_clone_is_synchronised_from_the_lock_with_the_python_found(machine
         "uv --version",
         f"uv sync --locked --all-extras --compile-bytecode --python {machine.folder}/bin/python3",
     ]
-    assert done.stderr == "downloads: never, venv: .venv\n"
+    assert done.stderr == "installing the locked packages into .venv (log: .tools/setup.log)\n"
+    log = machine.folder / "clone" / ".tools" / "setup.log"
+    assert log.read_text() == "downloads: never, venv: .venv\n"
+
+
+def test_packages_that_cannot_be_installed_end_with_the_end_of_the_log_and_its_name(machine: Machine) -> None:
+    machine.java("17.0.15")
+    machine.command(
+        "uv",
+        'case $1 in sync) n=0; while [ $n -lt 225 ]; do n=$((n + 1)); echo "+ package $n"; done; exit 2 ;; esac',
+    )
+    python(machine, "python3", "3.12.4", fits=True)
+    done = machine.setup()
+    lines = done.stderr.splitlines()
+    assert (done.returncode, len(lines)) == (1, 18)
+    assert lines[1] == "+ package 211"
+    assert lines[-1].startswith("the packages were not installed; the whole log is /")
+    assert lines[-1].endswith("/clone/.tools/setup.log")
 
 
 def test_a_prepared_clone_is_only_checked_and_nothing_is_said(machine: Machine) -> None:
@@ -232,7 +249,8 @@ def test_a_failed_synchronisation_fails_the_whole(machine: Machine) -> None:
     machine.command("uv", '[ "$1" = --version ] || { echo the lock is out of date >&2; exit 2; }')
     machine.command("python", "exit 0", folder="clone/.venv/bin")
     failed = machine.setup()
-    assert (failed.returncode, failed.stderr) == (2, "the lock is out of date\n")
+    assert failed.returncode == 1
+    assert "\nthe lock is out of date\n\nthe packages were not installed; the whole log is /" in failed.stderr
 
 
 def test_an_unknown_part_is_refused(machine: Machine) -> None:
