@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from pathlib import Path
 from typing import Any
 
 from airflow.cli.cli_parser import get_parser
@@ -15,6 +17,8 @@ from airflow.utils.state import DagRunState, TaskInstanceState
 from airflow.utils.types import DagRunTriggeredByType, DagRunType
 from tests.browser.seed import DAG_ID, TEAM_RUN, WAITING
 from tests.house.compose import commands
+
+from backstream.ui.app import application
 
 ONLY_FLIGHTS = "OnlyFlights"
 """Role that can read the DAGs of one dataset and start none."""
@@ -62,6 +66,16 @@ def park(dag_id: str, run_id: str, group: str, session: Any) -> None:
             session.add(HITLDetail(ti_id=ti.id, options=["Approve", "Reject"], subject="Publish?", multiple=False))
 
 
+def write_routes(file: Path) -> None:
+    """Write the paths of the pages by method, for tests that may not import Airflow."""
+    found: dict[str, list[str]] = {}
+    routes: list[Any] = list(application().routes)
+    for route in routes:
+        for method in route.methods:
+            found.setdefault(method, []).append(route.path)
+    file.write_text(json.dumps(found), encoding="utf-8")
+
+
 def main(password: str) -> None:
     """Create everything that the API server needs."""
     for line in commands("init"):  # word for word what the compose file does once
@@ -77,6 +91,7 @@ def main(password: str) -> None:
         for name, role_name in USERS.items():
             told = {"email": f"{name}@example.org", "role": security.find_role(role_name), "password": password}
             security.add_user(name, name, name, **told)
+    write_routes(Path("routes.json"))
     with create_session() as session:
         for run_id in WAITING:
             park(DAG_ID, run_id, "", session)

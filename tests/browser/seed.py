@@ -71,9 +71,9 @@ _UNEXPECTED = {CheckOutcome.PASS: 0, CheckOutcome.WARN: 8, CheckOutcome.FAIL: 40
 def define(definitions: Path) -> None:
     """Write the definitions into an empty folder."""
     definitions.mkdir(parents=True, exist_ok=True)
-    described = {"flights": "Departures per carrier and hour", "clicks": "Clicks per hour", "orders": "Orders <b>"}
+    described = {"flights": "Departures per carrier and hour", "clicks": "Clicks per hour", "orders": HOSTILE}
     for name, description in described.items():
-        text = _DEFINITION.format(name=name, description=description)
+        text = _DEFINITION.format(name=name, description=json.dumps(description)[1:-1])
         (definitions / f"{name}.toml").write_text(text, encoding="utf-8")
     (definitions / "broken.toml").write_text('name = "broken"\n[window]\nkind = "<i>round"\n', encoding="utf-8")
 
@@ -322,3 +322,36 @@ def _orders(home: Home) -> None:
     note = DayIssue(FIRST_MS + DAY_MS, "stale", HOSTILE, 1)
     seen = DatasetState("orders", RAN_MS, FIRST_MS, FIRST_MS + 2 * DAY_MS, None, (note,), (HOSTILE,))
     seen.write(home.observation("orders"))
+    home.advice("orders").parent.mkdir(parents=True, exist_ok=True)
+    home.advice("orders").write_text(
+        json.dumps(advice() | {"dataset": HOSTILE, "since": HOSTILE}), encoding="utf-8"
+    )
+    _orders_approval(home)
+
+
+def _orders_approval(home: Home) -> None:
+    """Write a failed request, and a run that waits for approval, whose values have markup."""
+    texts = {"by": HOSTILE, "reason": HOSTILE, "error": HOSTILE, "mode": HOSTILE}
+    failed = RunRequest("orders", "reprocess_orders", HOSTILE + "2", HOSTILE + "2", RAN_MS, **texts)  # type: ignore[arg-type]
+    failed.write(home)
+    plan = plan_of(home, "orders", FIRST_MS + 2 * DAY_MS, FIRST_MS + 3 * DAY_MS, trigger=HOSTILE, reason=HOSTILE)
+    plan.write()
+    replace(failed, dag_run_id=HOSTILE, triggered_by=HOSTILE, run_id=plan.run_id).write(home)
+    checks = [check(HOSTILE, CheckOutcome.WARN, HOSTILE, Severity.WARNING)]
+    Audit(plan.run_id, HOSTILE, worst_verdict(checks), HOSTILE, tuple(checks)).write(plan.folder.audit_result)
+    row = {"window_start": HOSTILE, "keys": {HOSTILE: HOSTILE}, "published": HOSTILE, "new": HOSTILE}
+    changed = {"name": HOSTILE, "count": 1, "difference": HOSTILE, "rows": [row | {"difference": HOSTILE}]}
+    ApprovalRequest(
+        dag_id="reprocess_orders",
+        dag_run_id=HOSTILE,
+        task_id="approve",
+        asked_at_ms=RAN_MS,
+        until_ms=RAN_MS + DAY_MS,
+        text=HOSTILE,
+        unit_ms=HOUR_MS,
+        verdict="warn",
+        finding=HOSTILE,
+        against=HOSTILE,
+        rows={"added": 0, "removed": 0, "changed": 1},
+        aggregates=(changed,),
+    ).write(plan.folder.approval_request)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import pytest
+from tests.browser.addresses import shown_pages
 from tests.browser.seed import DAYS, WAITING
 
 if TYPE_CHECKING:
@@ -153,8 +154,8 @@ def test_a_script_that_got_in_would_not_run(opened: Opened) -> None:
     assert any("Content Security Policy" in text for text in refused)
 
 
-@pytest.mark.parametrize("width", [400, 1024, 1600])
-def test_no_page_is_wider_than_the_window(opened: Opened, width: int) -> None:
+def test_no_page_is_wider_than_a_tablet(opened: Opened) -> None:
+    width = 1024
     page = shown(opened, "overview", width=width)
     for path in PAGES.values():
         page.goto(f"/backstream/{path}")
@@ -175,18 +176,48 @@ def test_on_a_phone_each_run_shows_all_of_its_values_with_their_names(opened: Op
     assert rows.count() == 6 + len(WAITING)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_serious(opened: Opened, scheme: str) -> None:
+@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (390, "dark"), (1440, "dark"), (390, "light")])
+def test_every_page_fits_and_is_accessible(opened: Opened, width: int, scheme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    page = shown(opened, "overview", scheme=scheme, width=1024)
-    rules = {} if scheme == "light" else {"runOnly": ["color-contrast"]}  # only colours differ in the dark
+    page = shown(opened, "overview", scheme=scheme, width=width)
+    # Only colors depend on the scheme, and only the rest on the width.
+    is_whole = (width, scheme) in ((1440, "light"), (390, "dark"))
+    rules = {} if is_whole else {"runOnly": ["color-contrast"]}
     found = []
-    for name, path in PAGES.items():
-        page.goto(f"/backstream/{path}")
+    for address in (*shown_pages(), *PAGES.values()):
+        page.goto(f"/backstream/{address}")
         violations = axe.run(page, context=ONE_YEAR, options=rules).response["violations"]
-        grave = [each for each in violations if each["impact"] in ("serious", "critical")]
-        found += [(name, each["id"], each["nodes"][0]["html"][:120], len(each["nodes"])) for each in grave]
+        found += [(address, each["id"], each["nodes"][0]["html"][:120], len(each["nodes"])) for each in violations]
+        if page.evaluate("document.documentElement.scrollWidth") > width:
+            found.append((address, "wider than the window", "", 0))
     assert found == []
+
+
+TABBABLE = """[...document.querySelectorAll("a[href], button, input, select, textarea, summary, [tabindex]")]
+  .filter(each => each.tabIndex >= 0 && !each.disabled && each.type !== "hidden" && each.checkVisibility())"""
+FOCUSED = """() => {
+  const focused = document.activeElement, style = getComputedStyle(focused);
+  return [TABBABLE.indexOf(focused), style.outlineStyle !== "none" && style.outlineWidth !== "0px"];
+}""".replace("TABBABLE", TABBABLE)
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (390, "dark")])
+def test_every_control_is_reached_by_the_tab_key_and_shows_its_focus(
+    opened: Opened, width: int, scheme: str
+) -> None:
+    page = shown(opened, "overview", scheme=scheme, width=width)
+    for address in shown_pages():
+        page.goto(f"/backstream/{address}")
+        controls = min(page.evaluate(f"{TABBABLE}.length"), 40)
+        seen = []
+        for _ in range(3 * controls):  # a date has three parts, and each is a stop
+            page.keyboard.press("Tab")
+            position, is_visible = page.evaluate(FOCUSED)
+            if position < 0 or position >= controls:
+                break
+            assert is_visible, (address, position)
+            seen.append(position)
+        assert sorted(set(seen)) == list(range(controls)), address
 
 
 def test_three_thousand_days_are_painted_within_a_second(opened: Opened) -> None:
