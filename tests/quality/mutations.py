@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 from tests.quality.example_run import (
     HOURLY,
@@ -23,6 +24,7 @@ from tests.quality.example_run import (
 )
 
 from backstream.eventtime.instants import HOUR_MS
+from backstream.quality.bands import WEEK_MS
 from backstream.quality.evidence import RepeatedPosition, RepeatedPositions, RunEvidence
 from backstream.quality.gate import evaluate_suite
 from backstream.runs.input_files import FileList, SkippedFile
@@ -48,6 +50,14 @@ def everywhere(**values: Any) -> Callable[[list[Row]], list[Row]]:
 
 def in_partition_b(**values: Any) -> Callable[[list[Row]], list[Row]]:
     return lambda rows: rows[:24] + [row | values for row in rows[24:]]
+
+
+def past_weeks(weeks: int = 4, **values: float) -> pd.DataFrame:
+    """Return the hours of past weeks as those of a good run, apart from some values."""
+    hours = range(SINCE_MS - weeks * WEEK_MS, SINCE_MS, HOUR_MS)
+    starts = pd.to_datetime(pd.Series(list(hours)), unit="ms", utc=True).dt.as_unit("ms")
+    usual = {"events": 100.0, "late_ratio": 0.02, "completeness": 1.0}
+    return pd.DataFrame({"window_start": starts} | usual | values)
 
 
 def same(rows: list[Row]) -> list[Row]:
@@ -186,6 +196,7 @@ PANES_MADE = "the panes of every window are made of their records"
 BEHIND_A_ROW = "every record that was counted is behind a row"
 UNREADABLE = "the share of unreadable records keeps its {} limit"
 DUPLICATES = "the share of duplicates keeps its {} limit"
+BAND = "the {} of the windows is in the band of past weeks"
 HALF = "every window with events has at least half of its expected events"
 CONTIGUOUS = "windows are contiguous: each lies on the grid and has its full size"
 
@@ -461,6 +472,26 @@ MUTATIONS: dict[str, Mutation] = {
         {"records per day are near those of past runs (median and MAD)": []},
         Verdict.WARN,
         evidence=RunEvidence(past=(900, 1_000, 1_000, 1_050, 1_100)),
+    ),
+    "half of the usual events": Mutation(
+        {BAND.format("events").replace(" is ", " are "): ["2026-03-01T00:00Z False", "2026-03-01T01:00Z False"]},
+        Verdict.WARN,
+        evidence=RunEvidence(past_windows=past_weeks(events=200)),
+    ),
+    "more late events than usual": Mutation(
+        {BAND.format("late share"): ["2026-03-01T00:00Z False", "2026-03-01T01:00Z False"]},
+        Verdict.WARN,
+        everywhere(on_time=46, late=4),
+        evidence=RunEvidence(past_windows=past_weeks(late_ratio=0.0)),
+        quality={"late_ratio": {"warn": 0.5, "fail": 0.9}},
+    ),
+    "less complete than usual": Mutation(
+        {BAND.format("completeness"): ["2026-03-01T00:00Z False", "2026-03-01T01:00Z False"]},
+        Verdict.WARN,
+        evidence=RunEvidence(past_windows=past_weeks(completeness=1.2)),
+    ),
+    "half of the usual events, of three weeks only": Mutation(
+        {}, Verdict.PASS, evidence=RunEvidence(past_windows=past_weeks(weeks=3, events=200))
     ),
     "one damaged input file left out": Mutation(
         {"no input file was skipped": []},

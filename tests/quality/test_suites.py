@@ -193,7 +193,7 @@ def test_a_column_that_the_frame_does_not_have_is_refused(tmp_path: Path) -> Non
 
 def test_a_frame_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     assert refusal(suite_of(tmp_path, ENTRY | {"meta": {"frame": "days"}})) == (
-        f"expectation 1 {BETWEEN}: meta.frame must be windows, partitions, run or results, got 'days'"
+        f"expectation 1 {BETWEEN}: meta.frame must be windows, partitions, run, results or bands, got 'days'"
         " (FOLDER/mine.json)"
     )
 

@@ -78,6 +78,19 @@ class Expected(Section):
     """The column of the source partition."""
 
 
+class Bands(Section):
+    """Bands of usual values by the time of the week, from past runs."""
+
+    width: float = Field(default=4.0, gt=0)
+    """Distance from the median to the edge of a band, in standard deviations, which the MAD estimates."""
+    min_weeks: int = Field(default=4, ge=4)
+    """Past weeks that a band needs at least; a window with fewer has only the fixed limits."""
+    max_weeks: int = Field(default=13, ge=4)
+    """Weeks before the range whose published runs are read."""
+    outside_ratio: float = Field(default=0.1, ge=0, le=1)
+    """Share of the windows of a run that may be outside their band."""
+
+
 class Quality(Section):
     """Expectations and limits of the quality gate."""
 
@@ -101,6 +114,8 @@ class Quality(Section):
     """Source partitions that must deliver records; `observed`: those with records in the range."""
     expected: Expected | None = None
     """The expected events; by default no check."""
+    bands: Bands = Bands()
+    """The comparison of each window with the same time of the week in past runs."""
 
 
 class Approval(Section):

@@ -13,6 +13,7 @@ ROW_NAMES = {
     "results": ("window start", "window starts"),
     "partitions": ("source partition", "source partitions"),
     "run": ("run", "runs"),
+    "bands": ("window", "windows"),
 }
 """The names of one row and of several rows, by frame."""
 

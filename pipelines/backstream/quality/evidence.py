@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import PurePosixPath
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -83,11 +84,13 @@ class RepeatedPositions:
 class RunEvidence:
     """The facts of an audit besides metrics and manifests.
 
-    `past` are the records per day that past runs read; few of them are ignored. `replaced_by_day` is the number of
+    `past` are the records per day that past runs read; few of them are ignored. `past_windows` are the windows of
+    past runs, as `bands.sum_by_window_start` returns them, None without any. `replaced_by_day` is the number of
     published rows that the run would replace, by UTC day in epoch milliseconds.
     """
 
     past: Sequence[float] = ()
+    past_windows: pd.DataFrame | None = None
     replaced_by_day: Mapping[int, int] = field(default_factory=dict)
     unreadable: UnreadableRecords = UnreadableRecords()
     repeated: RepeatedPositions = RepeatedPositions()

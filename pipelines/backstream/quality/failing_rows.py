@@ -22,6 +22,7 @@ _NAME_COLUMNS = {
     "windows": ["source_partition", "window_start"],
     "partitions": ["source_partition"],
     "results": ["window_start"],
+    "bands": ["window_start"],
     "run": [],
 }
 

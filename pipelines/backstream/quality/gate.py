@@ -16,6 +16,7 @@ from backstream.definition.model import Definition
 from backstream.eventtime.instants import duration_text
 from backstream.quality.audit_frame import NOTHING, audit_frame, partitions_frame, run_frame
 from backstream.quality.audit_text import cell_text, days_text, expectation_text, rows_text
+from backstream.quality.bands import bands_frame, no_past
 from backstream.quality.evidence import RunEvidence
 from backstream.quality.failing_rows import is_measured, name_failing_rows, sort_by_deviation, to_json
 from backstream.quality.gx_adapter import ExpectationFrames, ExpectationResult, validate_expectation
@@ -184,7 +185,9 @@ def evaluate_suite(  # noqa: PLR0913 - most are keyword arguments
     suite = load_suite(definition.quality.suite, suites_folder)
     windows, counter = audit_frame(plan, definition, metrics), _RecordCounter(results)
     window_results = results_frame(plan, definition, windows, counter, panes, withheld)  # consumes the counter
+    past = evidence.past_windows
     frames = {
+        "bands": bands_frame(windows, no_past() if past is None else past, definition.quality.bands),
         "windows": windows,
         "partitions": partitions_frame(windows, manifests, definition),
         "run": run_frame(plan, windows, manifests, evidence, counter.count),

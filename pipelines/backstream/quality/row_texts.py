@@ -21,7 +21,7 @@ def expected_and_found(row: Row, column: str, kwargs: Mapping[str, Any], frame: 
         row: the row of the frame, with all columns.
         column: the column that the check reads.
         kwargs: the arguments of the expectation.
-        frame: `windows`, `partitions`, `run`, or `results`.
+        frame: `windows`, `partitions`, `run`, `results`, or `bands`.
     """
     limit = expectation_text({name: value for name, value in kwargs.items() if name != "mostly"}, frame)
     describe = _TEXTS.get((frame, column)) or _TEXTS.get(("", column))
@@ -66,6 +66,12 @@ def _records_in_rows(row: Row, _: str) -> tuple[str, str]:
     return f"{count_of(int(row['events']), 'record')} in rows", f"{int(row['records']):,} in rows"
 
 
+def _usual_events(row: Row, _: str) -> tuple[str, str]:
+    low, high, weeks = (int(row[name]) for name in ("events_low", "events_high", "weeks"))
+    expected = f"{low:,} to {count_of(high, 'event')} as in {count_of(weeks, 'past week')}"
+    return expected, count_of(int(row["events"]), "event")
+
+
 def _instant(value: Any) -> str:
     return instant_text(int(value.timestamp() * 1_000))
 
@@ -95,6 +101,15 @@ _TEXTS: Mapping[tuple[str, str], _Texts] = {
     ("partitions", "unmatched"): lambda row, _: (
         f"{count_of(int(row['records']), 'record')} in windows",
         f"{int(row['events']):,} in windows",
+    ),
+    ("bands", "is_usual_volume"): _usual_events,
+    ("bands", "is_usual_lateness"): lambda row, _: (
+        f"a late share as in {count_of(int(row['weeks']), 'past week')}",
+        share_text(row["late_ratio"]),
+    ),
+    ("bands", "is_usual_completeness"): lambda row, _: (
+        f"a completeness as in {count_of(int(row['weeks']), 'past week')}",
+        share_text(row["completeness"]),
     ),
     ("results", "is_fired"): _missing_row,
     ("results", "unmatched_records"): _records_in_rows,

@@ -22,6 +22,7 @@ from typing import Any
 from backstream.definition.model import Definition
 from backstream.errors import SpecError, StorageError, format_problems
 from backstream.quality.audit_frame import PARTITION_COLUMNS, RUN_COLUMNS, WINDOW_COLUMNS
+from backstream.quality.bands import BAND_COLUMNS
 from backstream.quality.known_suites import SOUND
 from backstream.quality.results_frame import RESULT_COLUMNS
 from backstream.runs.bundled_files import bundled_folder
@@ -33,6 +34,7 @@ FRAMES = {
     "partitions": PARTITION_COLUMNS,
     "run": RUN_COLUMNS,
     "results": RESULT_COLUMNS,
+    "bands": BAND_COLUMNS,
 }
 """The frames that a check can read, and their columns."""
 
@@ -87,6 +89,7 @@ def suite_parameters(definition: Definition) -> dict[str, float]:
         "duplicate_ratio_warn": quality.duplicate_ratio.warn,
         "duplicate_ratio_fail": quality.duplicate_ratio.fail,
         "rows_ratio_fail": quality.rows_ratio,
+        "usual_ratio": _complement(quality.bands.outside_ratio),
     }
 
 
@@ -104,6 +107,7 @@ PARAMETER_NAMES = (
     "duplicate_ratio_warn",
     "duplicate_ratio_fail",
     "rows_ratio_fail",
+    "usual_ratio",
 )
 
 
@@ -263,7 +267,7 @@ def _entry_problems(entry: Any, *, is_asked: bool) -> list[str]:
         problems.append(f"severity must be critical, warning or info, got {entry.get('severity')!r}")
     frame = _frame_of(entry)
     if frame not in FRAMES:
-        problems.append(f"meta.frame must be windows, partitions, run or results, got {frame!r}")
+        problems.append(f"meta.frame must be windows, partitions, run, results or bands, got {frame!r}")
     if not isinstance(entry.get("kwargs"), dict):
         problems.append(f"kwargs must be a JSON object, got {entry.get('kwargs')!r}")
     return problems or [

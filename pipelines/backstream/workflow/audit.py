@@ -43,6 +43,7 @@ from backstream.runs.table_schemas import (
     WITHHELD,
     pane_count_column,
 )
+from backstream.workflow.past_windows import load_past_windows
 from backstream.workflow.publish import ledger_row, record_failure
 from backstream.workflow.repeated_positions import find_repeated_positions
 from backstream.workflow.report import report_run
@@ -100,6 +101,7 @@ def _evaluate(plan: Plan) -> Audit:
 def _load_evidence(plan: Plan, definition: Definition, manifests: Sequence[Manifest]) -> RunEvidence:
     return RunEvidence(
         past=_list_past_rates(plan),
+        past_windows=load_past_windows(plan, definition.quality.bands.max_weeks),
         replaced_by_day=count_rows_by_day(home_of(plan), plan.dataset, plan.range),
         unreadable=count_unreadable(_scan_staged(manifests, QUARANTINE, READ_OF_QUARANTINE)),
         repeated=find_repeated_positions(plan, definition),

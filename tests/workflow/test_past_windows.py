@@ -1,0 +1,41 @@
+"""Test the windows of past runs, which come from the audit data that these runs left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.browser.seed import FIRST_MS, frame_of, leave, plan_of
+
+from backstream.eventtime.instants import DAY_MS, HOUR_MS
+from backstream.quality.bands import WEEK_MS, sum_by_window_start
+from backstream.runs.home import Home
+from backstream.runs.status import RunStatus
+from backstream.workflow.past_windows import load_past_windows
+
+NOW_MS = FIRST_MS + 5 * WEEK_MS
+
+
+def test_a_past_window_is_that_of_the_newest_published_run_within_the_weeks(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    old = plan_of(home, "flights", FIRST_MS, NOW_MS, trigger="old")
+    leave(home, old, frame_of(FIRST_MS, NOW_MS), RunStatus.PUBLISHED, [], NOW_MS)
+    again = plan_of(home, "flights", NOW_MS - DAY_MS, NOW_MS, trigger="again")
+    restated = frame_of(NOW_MS - DAY_MS, NOW_MS).assign(events=7)
+    leave(home, again, restated, RunStatus.PUBLISHED, [], NOW_MS + 1)
+    refused = plan_of(home, "flights", NOW_MS - DAY_MS, NOW_MS, trigger="refused")
+    leave(home, refused, restated.assign(events=999), RunStatus.REFUSED, [], NOW_MS + 2)
+
+    found = load_past_windows(plan_of(home, "flights", NOW_MS, NOW_MS + DAY_MS, trigger="new"), 2)
+
+    assert len(found) == 2 * WEEK_MS // HOUR_MS
+    assert found["window_start"].is_unique
+    last_day = found[found["window_start"] >= restated["window_start"].min()]
+    assert list(last_day["events"]) == list(sum_by_window_start(restated)["events"])
+
+
+def test_a_run_whose_files_were_deleted_or_in_another_mode_gives_no_window(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    old = plan_of(home, "flights", FIRST_MS, NOW_MS, trigger="old")
+    leave(home, old, frame_of(FIRST_MS, NOW_MS), RunStatus.PUBLISHED, [], NOW_MS)
+    old.folder.audit_frame.unlink()
+    assert load_past_windows(plan_of(home, "flights", NOW_MS, NOW_MS + DAY_MS, trigger="new"), 13).empty
