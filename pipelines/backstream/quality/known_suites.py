@@ -9,12 +9,12 @@ from __future__ import annotations
 SOUND = {
     "bands": "8964f70b82464580f9511e448917ef84",
     "delivery": "9c085fa0eb798651c8b5a201a10774b0",
-    "inputs": "a199a3a3e7c0e598b7dc16f355286188",
+    "inputs": "27e11fc4291eba4db8bcd09d40a0168a",
     "lateness": "291c0cfeb8d675ba8ab007874939c422",
     "records": "964c610f3f79f85d7307c7563857da84",
     "results": "79b5742fc00ca956b1630b76b381f7a5",
     "volume": "3280f149f8155a5894cb09077c1408e2",
-    "window_audit": "620975b239365c5966d978d8c9a602ba",
+    "window_audit": "7e2352b67c40083a9f8baa4fdcbc7566",
     "windows": "e4fde9649ec34d912defb8da7ecc98bd",
 }
 """Digests of valid suites by name, as `suites.suite_digest` computes them."""
