@@ -26,7 +26,7 @@ from backstream.source.files import inspect_files, list_source_files
 from backstream.spark.arrival_index import bucket_events
 from backstream.spark.chunk_job import replay_chunks
 from backstream.spark.schemas import PARTITION_NUMBER
-from backstream.spark.sessions import session_panes
+from backstream.spark.sessions import clean_sessions, found_sessions, session_panes
 from backstream.spark.sessions.islands import SessionColumns
 from backstream.spark.shuffle_free import aggregate_by_time_range
 from backstream.spark.source import FILE_SIZE, EventFiles, read_schema
@@ -96,7 +96,7 @@ def recorded(spark: SparkSession, parquet: Path) -> EventFiles:
 def recompute(stream: EventFiles, window: FixedWindow | Session) -> DataFrame:
     """Return `events` and `total` per key and window, by event time alone."""
     if isinstance(window, Session):
-        return session_panes.aggregate_sessions(_sessions(stream.all(), window, is_replay=False))
+        return clean_sessions.aggregate_sessions(_sessions(stream.all(), window, is_replay=False))
     return _aggregate(stream, window, aggregation.aggregate_windows)
 
 
@@ -162,12 +162,12 @@ def _join_watermarks(stream: EventFiles) -> DataFrame:
     return stream.all().transform(add_watermarks(stream.spark, timeline, CLOCK))
 
 
-def _sessions(events: DataFrame, window: Session, *, is_replay: bool) -> session_panes.Sessions:
+def _sessions(events: DataFrame, window: Session, *, is_replay: bool) -> found_sessions.Sessions:
     columns = SessionColumns.from_settings(window.gap_ms, ALLOWED_LATENESS_MS)
-    sessions = session_panes.find_sessions(events, KEYS, columns, AGGREGATES, is_replay=is_replay)
+    sessions = found_sessions.find_sessions(events, KEYS, columns, AGGREGATES, is_replay=is_replay)
     if not is_replay:
         return sessions
-    return session_panes.persist_sessions(sessions, lambda frame: frame.persist(StorageLevel.MEMORY_AND_DISK))
+    return found_sessions.persist_sessions(sessions, lambda frame: frame.persist(StorageLevel.MEMORY_AND_DISK))
 
 
 def planned(parquet: Path, days: int, chunk_days: int, mode: Mode, home: Path) -> Plan:

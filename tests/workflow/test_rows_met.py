@@ -22,7 +22,8 @@ from backstream.source.key_index import key_text
 from backstream.workflow import plan_run
 from backstream.workflow.affected_rows import find_affected_rows
 from backstream.workflow.plan_request import PlanRequest
-from backstream.workflow.stale import Staleness, find_stale_days
+from backstream.workflow.stale import find_stale_days
+from backstream.workflow.staleness import Staleness
 from backstream.workflow.status import list_day_states
 
 SINCE_MS = instant_ms("2024-03-01", "since")

@@ -26,7 +26,8 @@ from backstream.source.files import SourceFiles, inspect_files
 from backstream.source.key_index import KeyIndex
 from backstream.workflow import plan_run
 from backstream.workflow.plan_request import PlanRequest
-from backstream.workflow.stale import Staleness, find_stale_days
+from backstream.workflow.stale import find_stale_days
+from backstream.workflow.staleness import Staleness
 
 Click = tuple[Any, ...]
 SINCE_MS = instant_ms("2024-03-01", "since")

@@ -35,7 +35,7 @@ from backstream.eventtime.intervals import backfill_range, require_whole_days
 from backstream.runs.home import Home
 
 if TYPE_CHECKING:
-    from backstream.workflow.stale import StaleDay, Staleness
+    from backstream.workflow.staleness import StaleDay, Staleness
     from backstream.workflow.status import DayState, RunState
 
 

@@ -22,7 +22,8 @@ from backstream.source.files import list_source_files
 from backstream.source.footers import load_footers
 from backstream.workflow.allowed_ranges import find_event_span, is_possible_range
 from backstream.workflow.dataset_state import refresh_dataset_state
-from backstream.workflow.stale import Staleness, find_stale_days, find_stale_since
+from backstream.workflow.stale import find_stale_days, find_stale_since
+from backstream.workflow.staleness import Staleness
 
 
 @dataclass(frozen=True, slots=True)

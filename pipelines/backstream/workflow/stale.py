@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Self
-
-import numpy as np
+from typing import NamedTuple, Self
 
 from backstream.definition.loader import load_definition, resolve_paths
 from backstream.definition.model import Definition
 from backstream.errors import SpecError
-from backstream.eventtime.instants import DAY_MS, MAX_MS, MIN_MS, instant_text
+from backstream.eventtime.instants import DAY_MS
 from backstream.eventtime.intervals import Interval, backfill_range, require_whole_days
 from backstream.eventtime.stale_windows import (
     ChangedRecords,
     ChangeKind,
     StaleWindow,
-    count_by_file,
     find_stale_windows,
     window_days,
 )
@@ -31,58 +27,12 @@ from backstream.runs.plan import InputFile, Mode
 from backstream.source.files import list_source_files
 from backstream.source.footers import load_footers
 from backstream.source.key_index import KeyIndex
-from backstream.source.reader import UnreadableError
-from backstream.source.time_columns import Longs
 from backstream.workflow.affected_rows import Mask, find_affected_rows
 from backstream.workflow.allowed_ranges import read_interval
-from backstream.workflow.planned_inputs import PlanInputs, PlannedInputs, to_bits
-
-
-@dataclass(frozen=True, slots=True)
-class StaleDay:
-    """One published UTC day that would have other rows now.
-
-    `windows` are the windows that are known to be affected. `reasons` explain why the whole day is stale, if the
-    windows are unknown.
-    """
-
-    day_ms: int
-    mode: Mode | None
-    windows: tuple[StaleWindow, ...]
-    reasons: tuple[str, ...]
-
-    @property
-    def events(self) -> dict[str, int | None]:
-        """The number of records in the day's windows by file; None: not counted."""
-        return count_by_file({touch for window in self.windows for touch in window.touches})
-
-
-@dataclass(frozen=True, slots=True)
-class Staleness:
-    """The stale days of a dataset among `published_days`, in order, and the change of each input file."""
-
-    dataset: str
-    published_days: int
-    days: tuple[StaleDay, ...]
-    changes: Mapping[str, ChangeKind]
-
-    def ranges(self) -> list[tuple[Interval, Mode | None]]:
-        """Return the stale days as ranges; adjacent days that were published in the same mode are one range."""
-        ranges: list[tuple[Interval, Mode | None]] = []
-        for day in self.days:
-            if ranges and ranges[-1][0].end_ms == day.day_ms and ranges[-1][1] == day.mode:
-                ranges[-1] = Interval(ranges[-1][0].start_ms, day.day_ms + DAY_MS), day.mode
-            else:
-                ranges.append((Interval(day.day_ms, day.day_ms + DAY_MS), day.mode))
-        return ranges
-
-    def as_json(self) -> dict[str, Any]:
-        """Return all fields for programs."""
-        return {
-            "dataset": self.dataset,
-            "published_days": self.published_days,
-            "stale_days": [_day_json(day, self.changes) for day in self.days],
-        }
+from backstream.workflow.changed_files import ChangedFiles, CurrentInputs, true_positions
+from backstream.workflow.changed_records import list_changed_records
+from backstream.workflow.planned_inputs import PlanInputs, PlannedInputs
+from backstream.workflow.staleness import StaleDay, Staleness
 
 
 def find_stale_days(
@@ -148,7 +98,7 @@ class _Dataset:
     name: str
     keys: Sequence[str]
     home: Home
-    inputs: _Inputs
+    inputs: CurrentInputs
     published: PublishedWindows
     plans: PlannedInputs
 
@@ -162,7 +112,7 @@ class _Dataset:
             name=definition.name,
             keys=definition.source.key,
             home=home,
-            inputs=_Inputs.from_files(source.inputs, plans),
+            inputs=CurrentInputs.from_files(source.inputs, plans),
             published=load_published_windows(home, definition.name),
             plans=plans,
         )
@@ -229,13 +179,13 @@ def _find_run_changes(dataset: _Dataset, run_id: str, days: set[int]) -> _RunCha
         reason = f"the watermarks would change: {file} arrived before the end of the replayed input"
         return _RunChanges(days, plan.mode, reasons=_whole_days(days, reason))
     reach = _reach(definition, days)
-    files = _ChangedFiles.from_inputs(dataset.inputs, added, removed, reach)
+    files = ChangedFiles.from_inputs(dataset.inputs, added, removed, reach)
     if not files.added and not files.removed:
         return _RunChanges(days, plan.mode, files=files.changes)
     if definition.process:
         reason = f"the state of the process function would change: {min(files.changes)}"
         return _RunChanges(days, plan.mode, reasons=_whole_days(days, reason), files=files.changes)
-    records = _list_changed_records(definition, files, KeyIndex.from_definition(definition, dataset.home), reach)
+    records = list_changed_records(definition, files, KeyIndex.from_definition(definition, dataset.home), reach)
     return _RunChanges(
         days,
         plan.mode,
@@ -273,79 +223,8 @@ def _find_uncertain_days(
     return _whole_days((day_ms for day_ms in first_days if day_ms in days), reason)
 
 
-@dataclass(frozen=True, slots=True)
-class _Inputs:
-    """The current input files as columns; an unknown bound is replaced by the widest value."""
-
-    files: Sequence[InputFile]
-    bits: int
-    numbers: Longs
-    has_rows: Mask
-    first_event_ms: Longs
-    last_event_ms: Longs
-    first_arrival_ms: Longs
-
-    @classmethod
-    def from_files(cls, files: Sequence[InputFile], plans: PlannedInputs) -> Self:
-        numbers = plans.numbers(files)
-        is_bounded = [file.min_event_ms is not None and file.max_event_ms is not None for file in files]
-        bounds = (
-            [file.min_event_ms if known else MIN_MS for file, known in zip(files, is_bounded, strict=True)],
-            [file.max_event_ms if known else MAX_MS for file, known in zip(files, is_bounded, strict=True)],
-            [MIN_MS if file.min_arrival_ms is None else file.min_arrival_ms for file in files],
-        )
-        columns = (np.array(values, np.int64) for values in (numbers, [file.rows for file in files], *bounds))
-        number, rows, first_ms, last_ms, arrival_ms = columns
-        return cls(files, to_bits(numbers), number, rows > 0, first_ms, last_ms, arrival_ms)
-
-    def added_since(self, plan: PlanInputs) -> Mask:
-        """Return a mask of the files that a plan does not list; the list includes skipped damaged files."""
-        listed = plan.read_files | plan.skipped
-        size = int(max(self.numbers.max(initial=0), listed.bit_length())) // 8 + 1
-        bits = np.frombuffer(listed.to_bytes(size, "little"), np.uint8)
-        is_added: Mask = np.unpackbits(bits, bitorder="little")[self.numbers] == 0
-        return is_added
-
-    def removed_since(self, plan: PlanInputs) -> int:
-        """Return, as bits, the files that a plan lists and that the source does not have any more."""
-        return plan.read_files & ~(self.bits & ~plan.skipped)
-
-    def may_hold(self, reach: Interval | None) -> Mask:
-        """Return a mask of the files that may hold events of an interval; None: any event."""
-        if reach is None:
-            return self.has_rows
-        return self.has_rows & (self.first_event_ms < reach.end_ms) & (self.last_event_ms >= reach.start_ms)
-
-
-@dataclass(frozen=True, slots=True)
-class _ChangedFiles:
-    """The added and removed files that may hold events of a run; a file that changed may be in both."""
-
-    added: tuple[InputFile, ...]
-    removed: tuple[InputFile, ...]
-    changes: Mapping[str, ChangeKind]
-
-    @classmethod
-    def from_inputs(
-        cls, inputs: _Inputs, is_added: Mask, removed: Sequence[InputFile], reach: Interval | None
-    ) -> Self:
-        added_near = tuple(inputs.files[at] for at in _positions(is_added & inputs.may_hold(reach)))
-        removed_near = tuple(file for file in removed if file.rows and (reach is None or file.may_hold(reach)))
-        # A file that is in both lists has changed, even if only one of its versions is near.
-        added_paths = {inputs.files[at].path for at in _positions(is_added)} if removed else set()
-        removed_paths = {file.path for file in removed}
-        changes = {
-            file.path: ChangeKind.CHANGED if file.path in removed_paths else ChangeKind.NEW for file in added_near
-        }
-        changes |= {
-            file.path: ChangeKind.CHANGED if file.path in added_paths else ChangeKind.REMOVED
-            for file in removed_near
-        }
-        return cls(added_near, removed_near, changes)
-
-
 def _find_watermark_change(
-    plan: PlanInputs, definition: Definition, inputs: _Inputs, is_added: Mask, removed: Sequence[InputFile]
+    plan: PlanInputs, definition: Definition, inputs: CurrentInputs, is_added: Mask, removed: Sequence[InputFile]
 ) -> str | None:
     """Return the first file that changes the watermarks, and with them the fates of other records; None: no file.
 
@@ -354,15 +233,10 @@ def _find_watermark_change(
     """
     if plan.mode is Mode.RECOMPUTE or definition.backfill.publish == "final":
         return None
-    replayed = _positions(is_added & inputs.has_rows & (inputs.first_arrival_ms <= plan.clock_end_ms))
+    replayed = true_positions(is_added & inputs.has_rows & (inputs.first_arrival_ms <= plan.clock_end_ms))
     if replayed:
         return inputs.files[replayed[0]].path
     return removed[0].path if removed else None
-
-
-def _positions(mask: Mask) -> list[int]:
-    positions: list[int] = np.flatnonzero(mask).tolist()
-    return positions
 
 
 def _reach(definition: Definition, days: set[int]) -> Interval | None:
@@ -374,85 +248,3 @@ def _reach(definition: Definition, days: set[int]) -> Interval | None:
     if isinstance(definition.window.spec(), Session):
         return None
     return read_interval(interval, definition)
-
-
-def _list_changed_records(
-    definition: Definition, files: _ChangedFiles, index: KeyIndex, reach: Interval | None
-) -> list[ChangedRecords]:
-    records: list[ChangedRecords] = []
-    for file in files.added:
-        records += _list_added_records(file, files.changes[file.path], definition, index, reach)
-    for file in files.removed:
-        records += _scan_removed_file(file, files.changes[file.path], index)
-    return records
-
-
-def _list_added_records(
-    file: InputFile, change: ChangeKind, definition: Definition, index: KeyIndex, reach: Interval | None
-) -> list[ChangedRecords]:
-    """Return the records of an added file; of a damaged file only the bounds of its footer are known."""
-    try:
-        return list(_scan_added_file(file, change, definition, index, reach))
-    except UnreadableError:
-        return [_records_of_any_key(file, change)]
-
-
-def _scan_added_file(
-    file: InputFile, change: ChangeKind, definition: Definition, index: KeyIndex, reach: Interval | None
-) -> Iterator[ChangedRecords]:
-    """Yield the records of an added file by key and slice.
-
-    Of two copies of a record, the first to arrive counts. So an added record may replace one of another key.
-    """
-    may_replace = _may_copies_differ_in_key(definition)
-    for part in index.load_slices(file):
-        if reach is None or reach.overlaps(Interval(part.first_ms, part.last_ms + 1)):
-            place = (file.path, change, part.first_ms, part.last_ms)
-            yield ChangedRecords(*place, part.events, part.key, is_of_any_key=may_replace)
-            if may_replace and reach is None:
-                yield ChangedRecords(*place, 0, part.key, is_added=False, is_of_any_key=True)
-
-
-def _may_copies_differ_in_key(definition: Definition) -> bool:
-    """Return whether two records that count as copies can have different keys."""
-    source = definition.source
-    return bool(source.deduplicate_on) and not set(source.key) <= set(source.deduplicate_on)
-
-
-def _scan_removed_file(file: InputFile, change: ChangeKind, index: KeyIndex) -> Iterator[ChangedRecords]:
-    """Yield the records of a removed file from the key index; of an unread file, the bounds of its footer."""
-    may_restore = _may_copies_differ_in_key(index.definition)
-    slices = index.find_slices(file)
-    if slices is None:
-        yield _records_of_any_key(file, change)
-        return
-    for part in slices:
-        place = (file.path, change, part.first_ms, part.last_ms)
-        yield ChangedRecords(*place, part.events, part.key, is_added=False, is_of_any_key=may_restore)
-
-
-def _records_of_any_key(file: InputFile, change: ChangeKind) -> ChangedRecords:
-    first_ms = -(2**62) if file.min_event_ms is None else file.min_event_ms
-    last_ms = 2**62 if file.max_event_ms is None else file.max_event_ms
-    return ChangedRecords(file.path, change, first_ms, last_ms, is_added=False, is_of_any_key=True)
-
-
-def _day_json(day: StaleDay, changes: Mapping[str, ChangeKind]) -> dict[str, Any]:
-    return {
-        "day": instant_text(day.day_ms)[:10],
-        "mode": day.mode.value if day.mode else None,
-        "reasons": list(day.reasons),
-        "windows": [
-            {
-                "window_start": instant_text(window.window.start_ms),
-                "window_end": instant_text(window.window.end_ms),
-                "keys": [json.loads(key) for key in sorted(window.keys)],
-                "is_of_any_key": window.is_of_any_key,
-                "files": [
-                    {"path": file, "change": changes[file].value, "events": events}
-                    for file, events in sorted(count_by_file(window.touches).items())
-                ],
-            }
-            for window in day.windows
-        ],
-    }

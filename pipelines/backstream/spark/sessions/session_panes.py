@@ -8,157 +8,25 @@ rows, and a recompute has no dirty islands.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import and_
 from typing import NamedTuple
 
-from pyspark.sql import Column, DataFrame, Observation, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from backstream.definition.aggregates import with_filter
-from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import Fate
-from backstream.native.sessions.arrow_replay import (
-    FIRST,
-    GAP,
-    IN_WINDOW,
-    LAST,
-    LATENESS,
-    MET,
-    POSITION,
-    SEQ,
-    ReplayColumns,
-    fated,
-    in_firings,
-    in_panes,
-    in_windows,
-)
-from backstream.runs.table_schemas import PANES_KEPT, RECORD_COUNT, pane_count_column
-from backstream.spark.schemas import IntervalColumns, int64_literal
-from backstream.spark.session import ship_package
-from backstream.spark.sessions.islands import (
-    EVENTS,
-    IS_CLEAN,
-    ORDER,
-    START,
-    SessionColumns,
-    add_islands,
-    build_islands,
-    build_units,
-    island_end_ms,
-    to_unit,
-)
+from backstream.native.sessions.arrow_replay import IN_WINDOW, in_firings, in_panes, in_windows
+from backstream.runs.table_schemas import PANES_KEPT, pane_count_column
+from backstream.spark.schemas import int64_literal
+from backstream.spark.sessions.clean_sessions import aggregate_columns, owned_clean_windows, split_on_time
+from backstream.spark.sessions.dirty_sessions import add_fates, dirty_events, dirty_units, replay_islands
+from backstream.spark.sessions.found_sessions import Sessions, find_sessions, owns_start
+from backstream.spark.sessions.islands import EVENTS, IS_CLEAN, START, SessionColumns, add_islands, island_end_ms
 from backstream.spark.user_jobs import IN_FINAL
 from backstream.spark.windows.aggregation import WINDOW
-from backstream.spark.windows.partial_aggregates import PartialAggregates, split_aggregates
-
-MAX_BROADCAST_BUCKETS = 500_000
-"""The largest number of island buckets that Spark broadcasts to find the events of islands without a shuffle."""
-
-Keep = Callable[[DataFrame], DataFrame]
-"""A function that persists a frame until all results are computed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sessions:
-    """The sessions of an interval of events, and the frames that all results are computed from.
-
-    Every result needs `islands`. In a replay it also needs the `units` of dirty islands. `persist_sessions`
-    computes both once.
-    """
-
-    events: DataFrame
-    keys: Sequence[str]
-    window: SessionColumns
-    aggregates: Mapping[str, str]
-    units: DataFrame
-    islands: DataFrame
-    parts: PartialAggregates | None
-    is_replay: bool
-    owned: IntervalColumns | None
-    is_broadcast: bool = False
-
-    @property
-    def special(self) -> DataFrame:
-        """The islands whose events need more than their own time: dirty islands, and those across a boundary."""
-        is_special = ~F.col(IS_CLEAN)
-        for boundary_ms in (self.owned.start_ms, self.owned.end_ms) if self.owned else ():
-            is_special |= (F.col(START) < boundary_ms) & (F.col(LAST) >= boundary_ms)
-        return self.islands.where(is_special).select(*self.keys, START, LAST, GAP, IS_CLEAN)
-
-
-def find_sessions(
-    events: DataFrame,
-    keys: Sequence[str],
-    window: SessionColumns,
-    aggregates: Mapping[str, str],
-    *,
-    is_replay: bool,
-    owned: Interval | None = None,
-    is_skewed: bool = False,
-) -> Sessions:
-    """Return the sessions of these events; no job is run.
-
-    Args:
-        events: normalized events without duplicates, with `watermark_ms` in a replay. They extend beyond `owned`
-            as far as `session_windows.find_halo` returns.
-        keys: key columns.
-        window: the session gap and the allowed lateness.
-        aggregates: name to SQL aggregate call.
-        is_replay: False if the only watermarks are -inf and +inf, so that no event is late.
-        owned: the interval in which sessions must start to be counted; None if all sessions count.
-        is_skewed: whether a few keys have most of the events.
-    """
-    parts = split_aggregates(events, aggregates)
-    owned_columns = IntervalColumns.from_interval(events.sparkSession, owned) if owned else None
-    units = build_units(events, keys, window, parts, is_replay=is_replay, is_skewed=is_skewed)
-    islands = build_islands(units, keys, parts, is_replay=is_replay)
-    return Sessions(events, keys, window, aggregates, units, islands, parts, is_replay, owned_columns)
-
-
-def persist_sessions(sessions: Sessions, keep: Keep) -> Sessions:
-    """Persist the units and islands, and choose how Spark finds the events of islands. Runs a job."""
-    units = keep(sessions.units)
-    islands = keep(build_islands(units, sessions.keys, sessions.parts, is_replay=sessions.is_replay))
-    persisted = replace(sessions, units=units, islands=islands)
-    buckets = F.sum((island_end_ms() - F.col(START)) / F.col(GAP) + F.lit(1))
-    ((count,),) = persisted.special.agg(F.coalesce(buckets, F.lit(0.0))).collect()
-    return replace(persisted, is_broadcast=count <= MAX_BROADCAST_BUCKETS)
-
-
-def owns_start(owned: IntervalColumns | None, start_ms: Column) -> Column:
-    """Return whether the chunks own a session with this start: it is in the half-open interval `owned`."""
-    return F.expr("true") if owned is None else owned.hold(start_ms)
-
-
-UNOWNED = "unowned_records"
-"""The name under which `aggregate_sessions` counts the records of sessions that other chunks own."""
-
-
-def aggregate_sessions(sessions: Sessions, tally: Observation | None = None) -> DataFrame:
-    """Return one row per key and session: keys, window, aggregates, `record_count`.
-
-    Args:
-        sessions: the sessions of a recompute.
-        tally: gets `UNOWNED` when the rows are computed; None if the number isn't needed.
-    """
-    is_owned = owns_start(sessions.owned, F.col(WINDOW[0]))
-    unowned = F.coalesce(F.sum(F.when(~is_owned, F.col(EVENTS))), F.lit(0)).alias(UNOWNED)
-    windows = _clean_windows(sessions)
-    counted = windows.observe(tally, unowned) if tally else windows
-    return counted.where(is_owned).select(
-        *sessions.keys, *WINDOW, *sessions.aggregates, F.col(EVENTS).alias(RECORD_COUNT)
-    )
-
-
-def count_unowned(sessions: Sessions) -> int:
-    """Return the number of records of the sessions of a recompute that other chunks own. Runs a job."""
-    others = _clean_windows(sessions).where(~owns_start(sessions.owned, F.col(WINDOW[0])))
-    ((count,),) = others.agg(F.coalesce(F.sum(EVENTS), F.lit(0))).collect()
-    return int(count)
 
 
 def session_panes(sessions: Sessions) -> DataFrame:
@@ -175,7 +43,7 @@ def session_panes(sessions: Sessions) -> DataFrame:
             Flink.
     """
     columns = [*sessions.keys, *WINDOW, *_pane_counts(), *(name for name, _, _ in _pane_values(sessions))]
-    clean = _owned_clean_windows(sessions).withColumns(
+    clean = owned_clean_windows(sessions).withColumns(
         {
             **dict.fromkeys(map(pane_count_column, PANES_KEPT), F.col(EVENTS)),
             "late_firings": int64_literal(0),
@@ -209,7 +77,7 @@ def session_members(sessions: Sessions) -> DataFrame:
     columns = [*events.columns, *WINDOW, "fate", "pane_index", "pane_timing", IN_FINAL]
     members = in_clean.join(renamed, is_same, how="inner").withColumns(on_time).select(*columns)
     if sessions.is_replay:
-        replayed = _replay(_dirty_events(sessions), sessions, in_panes)
+        replayed = replay_islands(dirty_events(sessions), sessions, in_panes)
         added = {
             **dict(zip(WINDOW, map(F.col, IN_WINDOW), strict=True)),
             **{name: F.col(f"session__{name}") for name in ("fate", "pane_index", "pane_timing")},
@@ -223,11 +91,11 @@ def session_records(sessions: Sessions) -> DataFrame:
     """Return every record with `fate` and `is_owned`: whether the chunks own the session of all events."""
     columns = [*sessions.events.columns, "fate", "is_owned"]
     is_owned = owns_start(sessions.owned, F.coalesce(START, "event_time_ms"))
-    on_time, others = _split_on_time(sessions)
+    on_time, others = split_on_time(sessions)
     on_time = on_time.withColumns({"fate": F.lit(Fate.ON_TIME), "is_owned": is_owned}).select(*columns)
     if others is None:
         return on_time
-    return on_time.unionByName(_add_fates(others, sessions).withColumn("is_owned", is_owned).select(*columns))
+    return on_time.unionByName(add_fates(others, sessions).withColumn("is_owned", is_owned).select(*columns))
 
 
 def session_firings(sessions: Sessions) -> DataFrame:
@@ -243,7 +111,7 @@ def session_firings(sessions: Sessions) -> DataFrame:
         "pane_timing": F.lit(Fate.ON_TIME),
         "watermark_ms": int64_literal(None),
     }
-    clean = _owned_clean_windows(sessions).withColumns(on_time).select(*columns)
+    clean = owned_clean_windows(sessions).withColumns(on_time).select(*columns)
     return clean.unionByName(_dirty_firings(sessions).select(*columns)) if sessions.is_replay else clean
 
 
@@ -273,105 +141,18 @@ def all_sessions(
     sessions = find_sessions(events, keys, window, aggregates, is_replay=not is_offline)
     columns = [*events.columns, "fate", "refusal"]
     no_refusal = {"fate": F.lit(Fate.ON_TIME), "refusal": F.lit(None).cast("string")}
-    on_time, others = _split_on_time(sessions)
+    on_time, others = split_on_time(sessions)
     on_time = on_time.withColumns(no_refusal).select(*columns)
     firing_columns = [*keys, *WINDOW, "watermark_ms", "by_record", *aggregates]
     clean = (
-        _owned_clean_windows(sessions)
+        owned_clean_windows(sessions)
         .withColumns({"watermark_ms": int64_literal(None), "by_record": int64_literal(None)})
         .select(*firing_columns)
     )
     if others is None:
         return on_time, clean
-    records = on_time.unionByName(_add_fates(others, sessions).select(*columns))
+    records = on_time.unionByName(add_fates(others, sessions).select(*columns))
     return records, clean.unionByName(_dirty_firings(sessions).select(*firing_columns))
-
-
-def _owned_clean_windows(sessions: Sessions) -> DataFrame:
-    """Return the sessions of clean islands that the chunks own: keys, window, `EVENTS`, aggregates."""
-    return _clean_windows(sessions).where(owns_start(sessions.owned, F.col(WINDOW[0])))
-
-
-def _clean_windows(sessions: Sessions) -> DataFrame:
-    """Return the sessions of all clean islands, including those of other chunks."""
-    clean = sessions.islands.where(IS_CLEAN)
-    if sessions.parts:
-        values = (START, island_end_ms().alias(WINDOW[1]), EVENTS, *sessions.parts.values)
-        windows = clean.select(*sessions.keys, *values)
-    else:
-        events = add_islands(sessions.events, clean, sessions.keys, sessions.window, how="inner")
-        end_ms = F.max(F.col("event_time_ms") + sessions.window.gap_ms).alias(WINDOW[1])
-        windows = events.groupBy(*sessions.keys, START).agg(
-            end_ms, F.count(F.lit(1)).alias(EVENTS), *_values(sessions.aggregates)
-        )
-    return windows.withColumnRenamed(START, WINDOW[0])
-
-
-def _split_on_time(sessions: Sessions) -> tuple[DataFrame, DataFrame | None]:
-    """Split the events into those that are certainly on time, and all others; None in a recompute.
-
-    Both have `START`, which is null if the island is not one of `Sessions.special`.
-    """
-    islands = _broadcast_if_small(sessions, sessions.special)
-    events = add_islands(sessions.events, islands, sessions.keys, sessions.window, how="left")
-    if not sessions.is_replay:
-        return events, None
-    is_on_time = F.coalesce(IS_CLEAN, F.expr("true")) | sessions.window.is_in_time()
-    return events.where(is_on_time), events.where(~is_on_time)
-
-
-def _add_fates(out_of_order: DataFrame, sessions: Sessions) -> DataFrame:
-    """Add `fate` and `refusal` to the out-of-order events of dirty islands."""
-    in_time = _dirty_units(sessions).where(F.col(MET).isNull())
-    in_time = in_time.select(*sessions.keys, START, FIRST, LAST, MET, ORDER, GAP, LATENESS)
-    units = _as_units(out_of_order, sessions).unionByName(in_time, allowMissingColumns=True)
-    return _replay(units, sessions, fated)
-
-
-def _dirty_islands(sessions: Sessions) -> DataFrame:
-    """Return the dirty islands that overlap the owned interval."""
-    dirty = sessions.special.where(~F.col(IS_CLEAN))
-    if sessions.owned:
-        overlaps = (F.col(START) < sessions.owned.end_ms) & (F.col(LAST) >= sessions.owned.start_ms)
-        dirty = dirty.where(overlaps)
-    return _broadcast_if_small(sessions, dirty)
-
-
-def _dirty_units(sessions: Sessions) -> DataFrame:
-    """Return the units of dirty islands."""
-    names = {name: f"session__dirty_{number}" for number, name in enumerate((*sessions.keys, START))}
-    dirty = _dirty_islands(sessions).select(*(F.col(name).alias(other) for name, other in names.items()))
-    is_same = reduce(and_, [F.col(name).eqNullSafe(F.col(other)) for name, other in names.items()])
-    return sessions.units.join(dirty, is_same, how="leftsemi")
-
-
-def _dirty_events(sessions: Sessions) -> DataFrame:
-    """Return the events of dirty islands, each as a unit of its own."""
-    events = add_islands(sessions.events, _dirty_islands(sessions), sessions.keys, sessions.window, how="inner")
-    return _as_units(events, sessions)
-
-
-def _as_units(events: DataFrame, sessions: Sessions) -> DataFrame:
-    event_ms, window = F.col("event_time_ms"), sessions.window
-    span = {FIRST: event_ms, LAST: event_ms, GAP: window.gap_ms, LATENESS: window.allowed_lateness_ms}
-    return events.withColumns({**span, **to_unit()})
-
-
-def _broadcast_if_small(sessions: Sessions, islands: DataFrame) -> DataFrame:
-    return islands.hint("broadcast") if sessions.is_broadcast else islands
-
-
-def _replay(units: DataFrame, sessions: Sessions, columns: ReplayColumns) -> DataFrame:
-    """Replay each dirty island in arrival order, and add the resulting columns."""
-    # The window function distributes the islands of a hot key over several tasks, and sorts within an island.
-    # Units in time have no arrival position and come first.
-    order = Window.partitionBy(*sessions.keys, START).orderBy(ORDER, FIRST)
-    units = units.withColumns({SEQ: F.col(ORDER).arrival_seq, POSITION: F.row_number().over(order)}).drop(ORDER)
-    schema = StructType([*units.schema.fields])
-    for name, kind in columns.types.items():
-        schema.add(name, kind)
-    ship_package(units.sparkSession.sparkContext)
-    return units.mapInArrow(columns, schema)
 
 
 def _dirty_panes(sessions: Sessions) -> DataFrame:
@@ -406,14 +187,14 @@ def _pane_aggregates(sessions: Sessions) -> _PaneAggregates:
     if parts := sessions.parts:
         count = f"sum({EVENTS}) FILTER (WHERE session__in_"
         return _PaneAggregates(
-            _replay(_dirty_units(sessions), sessions, in_windows),
+            replay_islands(dirty_units(sessions), sessions, in_windows),
             [column for pane in PANES_KEPT for column in parts.merges_where(f"session__in_{pane}", pane)],
             {pane: F.expr(f"coalesce({count}{pane}), 0)") for pane in PANES_KEPT},
             {f"{name}__{pane}": value for pane in PANES_KEPT for name, value in parts.values_of(pane).items()},
         )
     columns = _pane_values(sessions)
     return _PaneAggregates(
-        _replay(_dirty_events(sessions), sessions, in_windows),
+        replay_islands(dirty_events(sessions), sessions, in_windows),
         [
             F.expr(with_filter(sessions.aggregates[name], f"session__in_{pane}")).alias(column)
             for column, name, pane in columns
@@ -426,11 +207,11 @@ def _pane_aggregates(sessions: Sessions) -> _PaneAggregates:
 def _dirty_firings(sessions: Sessions) -> DataFrame:
     """Return the columns of `session_firings` for dirty islands, with `by_record`."""
     parts = sessions.parts
-    members = _replay(_dirty_units(sessions) if parts else _dirty_events(sessions), sessions, in_firings)
+    members = replay_islands(dirty_units(sessions) if parts else dirty_events(sessions), sessions, in_firings)
     names = ("pane_index", "pane_timing", "by_record")
     firing = [F.col(f"session__{name}").alias(name) for name in names]
     watermark_ms = F.col("session__met_ms").alias("watermark_ms")
-    values = parts.merges if parts else _values(sessions.aggregates)
+    values = parts.merges if parts else aggregate_columns(sessions.aggregates)
     firings = members.groupBy(*sessions.keys, *_member_window(), *firing, watermark_ms).agg(*values)
     if parts:
         firings = firings.select(*sessions.keys, *WINDOW, *names, "watermark_ms", *parts.values)
@@ -439,10 +220,6 @@ def _dirty_firings(sessions: Sessions) -> DataFrame:
 
 def _member_window() -> list[Column]:
     return [F.col(member).alias(name) for member, name in zip(IN_WINDOW, WINDOW, strict=True)]
-
-
-def _values(aggregates: Mapping[str, str]) -> list[Column]:
-    return [F.expr(aggregate).alias(name) for name, aggregate in aggregates.items()]
 
 
 def _pane_counts() -> list[str]:

@@ -18,9 +18,9 @@ from backstream.native.sessions.arrow_replay import LAST
 from backstream.spark import chunk_group as reading
 from backstream.spark.chunk_group import ChunkGroup, ChunkRecords
 from backstream.spark.schemas import int64_literal, plan_literals
-from backstream.spark.sessions import session_panes
+from backstream.spark.sessions import clean_sessions, found_sessions, session_panes
+from backstream.spark.sessions.found_sessions import Sessions
 from backstream.spark.sessions.islands import START, SessionColumns, build_islands, build_units
-from backstream.spark.sessions.session_panes import Sessions
 from backstream.spark.source import REASON
 from backstream.spark.watermarks.join import add_watermarks
 from backstream.spark.watermarks.resolve import load_timeline
@@ -108,8 +108,8 @@ class SessionWindows:
         if self.work.is_replay:
             return int(count)
         if self.work.definition.job:  # the aggregates, which would count them, were not computed
-            return int(count) - session_panes.count_unowned(self._sessions)
-        return int(count) - int(self.recomputed.get[session_panes.UNOWNED])
+            return int(count) - clean_sessions.count_unowned(self._sessions)
+        return int(count) - int(self.recomputed.get[clean_sessions.UNOWNED])
 
     @property
     def _added_columns(self) -> tuple[str, ...]:
@@ -120,7 +120,7 @@ class SessionWindows:
         """Return the value to publish per key and session; in a replay the first, live, and final value."""
         if self.work.is_replay:
             return session_panes.session_panes(self._sessions)
-        return session_panes.aggregate_sessions(self._sessions, self.recomputed)
+        return clean_sessions.aggregate_sessions(self._sessions, self.recomputed)
 
     def members(self, _: DataFrame) -> DataFrame:
         """Return the records as a job gets them: one row per record and owned session."""
@@ -146,7 +146,7 @@ class SessionWindows:
     @cached_property
     def _sessions(self) -> Sessions:
         definition = self.work.definition
-        sessions = session_panes.find_sessions(
+        sessions = found_sessions.find_sessions(
             self._usable,
             definition.source.key,
             SessionColumns.from_settings(self.window.gap_ms, definition.lateness.allowed),
@@ -157,7 +157,7 @@ class SessionWindows:
         )
         if not self.work.is_replay:
             return sessions
-        return session_panes.persist_sessions(sessions, self.keep)
+        return found_sessions.persist_sessions(sessions, self.keep)
 
     def _is_skewed(self) -> bool:
         if self.work.expected_events < aggregation.MANY_EVENTS:

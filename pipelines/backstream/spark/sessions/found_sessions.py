@@ -1,0 +1,99 @@
+"""Find the sessions of an interval of events: the frames that all results are computed from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from backstream.eventtime.intervals import Interval
+from backstream.native.sessions.arrow_replay import GAP, LAST
+from backstream.spark.schemas import IntervalColumns
+from backstream.spark.sessions.islands import (
+    IS_CLEAN,
+    START,
+    SessionColumns,
+    build_islands,
+    build_units,
+    island_end_ms,
+)
+from backstream.spark.windows.partial_aggregates import PartialAggregates, split_aggregates
+
+MAX_BROADCAST_BUCKETS = 500_000
+"""The largest number of island buckets that Spark broadcasts to find the events of islands without a shuffle."""
+Keep = Callable[[DataFrame], DataFrame]
+"""A function that persists a frame until all results are computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """The sessions of an interval of events, and the frames that all results are computed from.
+
+    Every result needs `islands`. In a replay it also needs the `units` of dirty islands. `persist_sessions`
+    computes both once.
+    """
+
+    events: DataFrame
+    keys: Sequence[str]
+    window: SessionColumns
+    aggregates: Mapping[str, str]
+    units: DataFrame
+    islands: DataFrame
+    parts: PartialAggregates | None
+    is_replay: bool
+    owned: IntervalColumns | None
+    is_broadcast: bool = False
+
+    @property
+    def special(self) -> DataFrame:
+        """The islands whose events need more than their own time: dirty islands, and those across a boundary."""
+        is_special = ~F.col(IS_CLEAN)
+        for boundary_ms in (self.owned.start_ms, self.owned.end_ms) if self.owned else ():
+            is_special |= (F.col(START) < boundary_ms) & (F.col(LAST) >= boundary_ms)
+        return self.islands.where(is_special).select(*self.keys, START, LAST, GAP, IS_CLEAN)
+
+
+def find_sessions(
+    events: DataFrame,
+    keys: Sequence[str],
+    window: SessionColumns,
+    aggregates: Mapping[str, str],
+    *,
+    is_replay: bool,
+    owned: Interval | None = None,
+    is_skewed: bool = False,
+) -> Sessions:
+    """Return the sessions of these events; no job is run.
+
+    Args:
+        events: normalized events without duplicates, with `watermark_ms` in a replay. They extend beyond `owned`
+            as far as `session_windows.find_halo` returns.
+        keys: key columns.
+        window: the session gap and the allowed lateness.
+        aggregates: name to SQL aggregate call.
+        is_replay: False if the only watermarks are -inf and +inf, so that no event is late.
+        owned: the interval in which sessions must start to be counted; None if all sessions count.
+        is_skewed: whether a few keys have most of the events.
+    """
+    parts = split_aggregates(events, aggregates)
+    owned_columns = IntervalColumns.from_interval(events.sparkSession, owned) if owned else None
+    units = build_units(events, keys, window, parts, is_replay=is_replay, is_skewed=is_skewed)
+    islands = build_islands(units, keys, parts, is_replay=is_replay)
+    return Sessions(events, keys, window, aggregates, units, islands, parts, is_replay, owned_columns)
+
+
+def persist_sessions(sessions: Sessions, keep: Keep) -> Sessions:
+    """Persist the units and islands, and choose how Spark finds the events of islands. Runs a job."""
+    units = keep(sessions.units)
+    islands = keep(build_islands(units, sessions.keys, sessions.parts, is_replay=sessions.is_replay))
+    persisted = replace(sessions, units=units, islands=islands)
+    buckets = F.sum((island_end_ms() - F.col(START)) / F.col(GAP) + F.lit(1))
+    ((count,),) = persisted.special.agg(F.coalesce(buckets, F.lit(0.0))).collect()
+    return replace(persisted, is_broadcast=count <= MAX_BROADCAST_BUCKETS)
+
+
+def owns_start(owned: IntervalColumns | None, start_ms: Column) -> Column:
+    """Return whether the chunks own a session with this start: it is in the half-open interval `owned`."""
+    return F.expr("true") if owned is None else owned.hold(start_ms)
