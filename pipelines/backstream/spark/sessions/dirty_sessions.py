@@ -26,12 +26,12 @@ from backstream.spark.sessions.found_sessions import Sessions
 from backstream.spark.sessions.islands import IS_CLEAN, ORDER, START, add_islands, to_unit
 
 
-def add_fates(out_of_order: DataFrame, sessions: Sessions) -> DataFrame:
+def add_late_fates(out_of_order: DataFrame, sessions: Sessions) -> DataFrame:
     """Add `fate` and `refusal` to the out-of-order events of dirty islands."""
     in_time = dirty_units(sessions).where(F.col(MET).isNull())
     in_time = in_time.select(*sessions.keys, START, FIRST, LAST, MET, ORDER, GAP, LATENESS)
     units = _as_units(out_of_order, sessions).unionByName(in_time, allowMissingColumns=True)
-    return replay_islands(units, sessions, fated)
+    return replay_in_order(units, sessions, fated)
 
 
 def _dirty_islands(sessions: Sessions) -> DataFrame:
@@ -63,7 +63,7 @@ def _as_units(events: DataFrame, sessions: Sessions) -> DataFrame:
     return events.withColumns({**span, **to_unit()})
 
 
-def replay_islands(units: DataFrame, sessions: Sessions, columns: ReplayColumns) -> DataFrame:
+def replay_in_order(units: DataFrame, sessions: Sessions, columns: ReplayColumns) -> DataFrame:
     """Replay each dirty island in arrival order, and add the resulting columns."""
     # The window function distributes the islands of a hot key over several tasks, and sorts within an island.
     # Units in time have no arrival position and come first.

@@ -22,7 +22,7 @@ from backstream.native.sessions.arrow_replay import IN_WINDOW, in_firings, in_pa
 from backstream.runs.table_schemas import PANES_KEPT, pane_count_column
 from backstream.spark.schemas import int64_literal
 from backstream.spark.sessions.clean_sessions import aggregate_columns, owned_clean_windows, split_on_time
-from backstream.spark.sessions.dirty_sessions import add_fates, dirty_events, dirty_units, replay_islands
+from backstream.spark.sessions.dirty_sessions import add_late_fates, dirty_events, dirty_units, replay_in_order
 from backstream.spark.sessions.found_sessions import Sessions, find_sessions, owns_start
 from backstream.spark.sessions.islands import EVENTS, IS_CLEAN, START, SessionColumns, add_islands, island_end_ms
 from backstream.spark.user_jobs import IN_FINAL
@@ -77,7 +77,7 @@ def session_members(sessions: Sessions) -> DataFrame:
     columns = [*events.columns, *WINDOW, "fate", "pane_index", "pane_timing", IN_FINAL]
     members = in_clean.join(renamed, is_same, how="inner").withColumns(on_time).select(*columns)
     if sessions.is_replay:
-        replayed = replay_islands(dirty_events(sessions), sessions, in_panes)
+        replayed = replay_in_order(dirty_events(sessions), sessions, in_panes)
         added = {
             **dict(zip(WINDOW, map(F.col, IN_WINDOW), strict=True)),
             **{name: F.col(f"session__{name}") for name in ("fate", "pane_index", "pane_timing")},
@@ -95,7 +95,7 @@ def session_records(sessions: Sessions) -> DataFrame:
     on_time = on_time.withColumns({"fate": F.lit(Fate.ON_TIME), "is_owned": is_owned}).select(*columns)
     if others is None:
         return on_time
-    return on_time.unionByName(add_fates(others, sessions).withColumn("is_owned", is_owned).select(*columns))
+    return on_time.unionByName(add_late_fates(others, sessions).withColumn("is_owned", is_owned).select(*columns))
 
 
 def session_firings(sessions: Sessions) -> DataFrame:
@@ -151,7 +151,7 @@ def all_sessions(
     )
     if others is None:
         return on_time, clean
-    records = on_time.unionByName(add_fates(others, sessions).select(*columns))
+    records = on_time.unionByName(add_late_fates(others, sessions).select(*columns))
     return records, clean.unionByName(_dirty_firings(sessions).select(*firing_columns))
 
 
@@ -187,14 +187,14 @@ def _pane_aggregates(sessions: Sessions) -> _PaneAggregates:
     if parts := sessions.parts:
         count = f"sum({EVENTS}) FILTER (WHERE session__in_"
         return _PaneAggregates(
-            replay_islands(dirty_units(sessions), sessions, in_windows),
+            replay_in_order(dirty_units(sessions), sessions, in_windows),
             [column for pane in PANES_KEPT for column in parts.merges_where(f"session__in_{pane}", pane)],
             {pane: F.expr(f"coalesce({count}{pane}), 0)") for pane in PANES_KEPT},
             {f"{name}__{pane}": value for pane in PANES_KEPT for name, value in parts.values_of(pane).items()},
         )
     columns = _pane_values(sessions)
     return _PaneAggregates(
-        replay_islands(dirty_events(sessions), sessions, in_windows),
+        replay_in_order(dirty_events(sessions), sessions, in_windows),
         [
             F.expr(with_filter(sessions.aggregates[name], f"session__in_{pane}")).alias(column)
             for column, name, pane in columns
@@ -207,7 +207,7 @@ def _pane_aggregates(sessions: Sessions) -> _PaneAggregates:
 def _dirty_firings(sessions: Sessions) -> DataFrame:
     """Return the columns of `session_firings` for dirty islands, with `by_record`."""
     parts = sessions.parts
-    members = replay_islands(dirty_units(sessions) if parts else dirty_events(sessions), sessions, in_firings)
+    members = replay_in_order(dirty_units(sessions) if parts else dirty_events(sessions), sessions, in_firings)
     names = ("pane_index", "pane_timing", "by_record")
     firing = [F.col(f"session__{name}").alias(name) for name in names]
     watermark_ms = F.col("session__met_ms").alias("watermark_ms")
