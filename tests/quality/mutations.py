@@ -27,7 +27,7 @@ from backstream.eventtime.instants import HOUR_MS
 from backstream.quality.bands import WEEK_MS
 from backstream.quality.evidence import RepeatedPosition, RepeatedPositions, RunEvidence
 from backstream.quality.gate import evaluate_suite
-from backstream.runs.input_files import FileList, SkippedFile
+from backstream.runs.input_files import EQUAL_TO, FileList, MisplacedRecords, SkippedFile
 from backstream.runs.manifest import Manifest
 from backstream.runs.results import Audit, Verdict
 
@@ -502,6 +502,16 @@ MUTATIONS: dict[str, Mutation] = {
         {"every input file of earlier runs is still there": []},
         Verdict.FAIL,
         plan={"gone": FileList(1, ("/data/a.parquet",))},
+    ),
+    "one input file delivered twice": Mutation(
+        {"no input file has the content of another one": []},
+        Verdict.FAIL,
+        plan={"equal_files": FileList(1, (f"/data/b.parquet{EQUAL_TO}/data/a.parquet",))},
+    ),
+    "one record in the folder of another day": Mutation(
+        {"every record is in the folder of its event time": []},
+        Verdict.FAIL,
+        plan={"misplaced": (MisplacedRecords("/data/dt=2026-03-02/a.parquet", 1, SIX, SIX),)},
     ),
 }
 
