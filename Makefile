@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint test bench
+.PHONY: help setup demo lint test matrix bench
 
 # bin/setup links .tools/java when the Java that Spark would take by itself is missing or too old.
 java := test ! -x .tools/java/bin/java || export JAVA_HOME="$$PWD/.tools/java";
@@ -27,6 +27,9 @@ lint: setup ## Style, format, types and layers
 
 test: lint ## The whole suite, lint included (ARGS="-k word" is handed to pytest)
 	@$(java) .venv/bin/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10 $(ARGS)
+
+matrix: setup ## Install the wheel beside each Python and Airflow, and publish with each (ARGS="--airflow 3.2")
+	@$(java) .venv/bin/python -m tests.package.matrix $(ARGS)
 
 ##@ Prepare
 

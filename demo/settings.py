@@ -172,9 +172,9 @@ def write_spark_defaults(place: Place) -> None:
     (place.spark_conf / "spark-defaults.conf").write_text("".join(lines), encoding="utf-8")
 
 
-def airflow_command(*arguments: str) -> list[str]:
-    """Return the command line of the Airflow in this environment."""
-    return [sys.executable, "-m", "airflow", *arguments]
+def airflow_command(*arguments: str, python: str | Path = sys.executable) -> list[str]:
+    """Return the command line of the Airflow of a Python."""
+    return [str(python), "-m", "airflow", *arguments]
 
 
 def free_ports(count: int) -> list[int]:

@@ -5,6 +5,7 @@ All state is in one folder and survives a restart. No process is left after the 
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -38,6 +39,7 @@ class Stack:
         spark: Spark | None = None,
         settings: Mapping[str, str] | None = None,
         commands: Mapping[str, Sequence[str]] | None = None,
+        python: str | Path = sys.executable,
     ) -> None:
         """Create a stack; the arguments replace or extend the settings of the demo.
 
@@ -46,9 +48,12 @@ class Stack:
             spark: Spark of the jobs.
             settings: environment variables of the processes.
             commands: command lines by service name; `{port}` is replaced by the port of the API server.
+            python: Python of the environment with Airflow.
         """
         self.place = Place.with_free_ports(home.resolve())
-        self._commands = {name: airflow_command(name) for name in (API_SERVER, *OTHERS)} | dict(commands or {})
+        self._python = python
+        own = {name: airflow_command(name, python=python) for name in (API_SERVER, *OTHERS)}
+        self._commands: dict[str, Sequence[str]] = {**own, **(commands or {})}
         self.spark = spark or Spark.of_this_machine()
         self.password = ""
         self._settings = dict(settings or {})
@@ -82,7 +87,9 @@ class Stack:
         self._env = environment(self.place, keys, self.spark) | self._settings
         if not self._migrated.exists():
             self.place.database.touch(mode=0o600)  # with password hashes and connections
-            self._migration = self._start_service("db-migrate", airflow_command("db", "migrate"))
+            self._migration = self._start_service(
+                "db-migrate", airflow_command("db", "migrate", python=self._python)
+            )
         return self
 
     def start(self) -> AirflowApi:

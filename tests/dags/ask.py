@@ -165,6 +165,9 @@ def own_dags(folder: str) -> dict[str, Any]:
         "replay": [dag.get_task("replay").pool, _partial(dag.get_task("replay"))["conn_id"]],
         "copied": [len(task.params) for task in dag.tasks],
         "form": len(dag.params),
+        "outlets": [asset.name for asset in dag.get_task("publish").outlets],
+        **_assets(path),
+        "weights": _weights(weekly, "clicks.replay"),
         "group": sorted(weekly.task_ids),
         "range": [request["since"], request["until"], request["reason"]],
         "planned": _planned_in_group(path, filled, context),
@@ -178,6 +181,42 @@ def own_dags(folder: str) -> dict[str, Any]:
         "switched off": list_switched_off((3, 1)),
         "here": list_switched_off((3, 3)),
     }
+
+
+def _assets(definition: str) -> dict[str, Any]:
+    """Return the partition keys of two days, and the assets of a source with two parts."""
+    from backstream.definition.loader import load_definition
+    from backstream.eventtime.instants import instant_ms
+    from backstream.eventtime.intervals import Interval
+    from backstream.orchestration.run_range import partition_keys
+    from backstream.orchestration.run_tasks import input_assets
+
+    loaded = load_definition(Path(definition))
+    names = "raw_clicks", "s3://lake/clicks"
+    parts = tuple(loaded.source.model_copy(update={"asset": name}) for name in names)
+    source = loaded.source.model_copy(update={"parts": parts})
+    found: Any = input_assets(loaded.model_copy(update={"source": source}))
+    days = Interval(instant_ms("2024-02-29", "since"), instant_ms("2024-03-02", "until"))
+    return {
+        "partitions": partition_keys(days),
+        "inputs": [[type(each).__name__, *_names(each)] for each in found.objects],
+    }
+
+
+def _names(reference: Any) -> list[str]:
+    """Return the values of an attrs object."""
+    return [str(getattr(reference, name)) for name in ("name", "uri") if hasattr(reference, name)]
+
+
+def _weights(dag: Any, task_id: str) -> dict[str, int]:
+    """Return the weights of a mapped task as the scheduler computes them, by the prefix of the run id."""
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    task = DagSerialization.from_dict(DagSerialization.to_dict(dag)).get_task(task_id)
+    kinds = "backfill", "manual", "restate", "scheduled"
+    found = [TaskInstance(task, dag_version_id=None, run_id=f"{kind}__2024-03-01") for kind in kinds]
+    return {kind: int(each.priority_weight or 0) for kind, each in zip(kinds, found, strict=True)}
 
 
 def _partial(task: Any) -> dict[str, Any]:

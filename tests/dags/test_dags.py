@@ -188,10 +188,10 @@ def test_who_pauses_the_other_dag_wants_it_left_alone(besides: Any) -> None:
     assert besides["paused"] == "restate_flights is paused: stale and missing days are not reprocessed"
 
 
-def test_only_a_publication_is_an_event_of_the_asset(dags: Any) -> None:
+def test_only_a_publication_is_an_event_of_the_assets(dags: Any) -> None:
     assert {name: dag["outlets"] for name, dag in dags.items()} == {
-        "backfill_flights": {"publish": ["flights"]},
-        "reprocess_flights": {"publish": ["flights"]},
+        "backfill_flights": {"publish": ["flights", "flights.days"]},
+        "reprocess_flights": {"publish": ["flights", "flights.days"]},
         "restate_flights": {},
     }
 

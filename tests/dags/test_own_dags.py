@@ -46,6 +46,19 @@ def test_no_task_has_a_copy_of_the_form_which_would_cost_most_of_the_parsing(mad
     assert set(made["copied"]) == {0}
 
 
+def test_a_task_of_a_backfill_waits_behind_the_same_task_of_a_scheduled_run(made: dict[str, Any]) -> None:
+    assert made["weights"] == {"backfill": 0, "manual": 1, "restate": 6, "scheduled": 6}
+
+
+def test_days_of_a_range_are_partitions_in_airflows_format(made: dict[str, Any]) -> None:
+    assert made["outlets"] == ["clicks", "clicks.days"]
+    assert made["partitions"] == ["2024-02-29T00:00:00", "2024-03-01T00:00:00"]
+
+
+def test_assets_of_the_sources_trigger_the_restatement(made: dict[str, Any]) -> None:
+    assert made["inputs"] == [["AssetNameRef", "raw_clicks"], ["AssetUriRef", "s3://lake/clicks"]]
+
+
 def test_spark_jobs_use_the_pool_and_the_connection_of_the_team(made: dict[str, Any]) -> None:
     assert made["replay"] == ["sales", "sales_spark"]
 
@@ -90,4 +103,5 @@ def test_what_an_earlier_airflow_cannot_do_is_said_in_a_sentence(made: dict[str,
     assert made["switched off"] == [
         "backfill.deadline sends an alert: needs Airflow 3.2",
         "the task restate is skipped while its DAG is paused: needs Airflow 3.2; below, it waits",
+        "each published day is a partition of the asset <name>.days: needs Airflow 3.3",
     ]

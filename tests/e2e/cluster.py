@@ -207,7 +207,7 @@ def compose(service: str) -> list[list[str]]:
 
 
 @contextmanager
-def running(folder: Path, definitions: Path, store: Store) -> Iterator[Cluster]:
+def running(folder: Path, definitions: Path, store: Store, add_dags: Callable[[Path], None]) -> Iterator[Cluster]:
     """The stack for the length of a block; the lake's files are in the store."""
     binaries = postgres.binaries()
     assert binaries is not None
@@ -219,6 +219,7 @@ def running(folder: Path, definitions: Path, store: Store) -> Iterator[Cluster]:
         settings = _settings(definitions, databases["airflow"], _connection(server, databases["lake"]), told)
         settings["AIRFLOW_CONN_BACKSTREAM_WAREHOUSE"] = json.dumps(_warehouse(store))
         _dag_files(folder / "dags")
+        add_dags(folder / "dags")
         spark, services = Spark(master, chunks_at_once=2), {name: compose(name)[0] for name in AIRFLOW}
         with Stack(home, spark, settings | _dags(folder / "dags"), services) as stack:
             _limit_spark(stack)

@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from tests.e2e.story import (
     families_of,
     scheduled,
 )
+from tests.e2e.team import FIRST_DAY, POOL, create_table, write_team
 from tests.lake.store import BUCKET, Store
 from tests.spark.histories import write_history
 from tests.workflow.conftest import LENIENT
@@ -55,7 +57,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, s3: Store, nights: Nights)
         (definitions / f"{name}.toml").write_text(text)
         write_history(folder / "home" / "data" / name, nights.history if name == "nightly" else HISTORY)
     (definitions / "lenient.json").write_text(json.dumps(LENIENT))
-    with running(folder, definitions, s3) as started, pytest.MonkeyPatch.context() as patch:
+    with_team = partial(write_team, folder / "sales")
+    with running(folder, definitions, s3, with_team) as started, pytest.MonkeyPatch.context() as patch:
         patch.setenv(CATALOG_VARIABLE, started.catalog_uri)
         patch.setenv(WAREHOUSE_VARIABLE, s3.address(f"{BUCKET}/{FOLDER}"))
         started.until("the DAGs are known", lambda: _are_known(started))
@@ -245,3 +248,33 @@ def looked_again(cluster: Cluster, ticked: dict[str, Any]) -> list[str]:
     states = [cluster.until_finished("backfill_nightly", run_id)]
     clear(cluster, "backfill_nightly", run_id, "restate")
     return [*states, cluster.until_finished("backfill_nightly", run_id)]
+
+
+@pytest.fixture(scope="module")
+def team_runs(cluster: Cluster) -> dict[str, tuple[str, str]]:
+    """A Backfill and a scheduled run of a team, whose jobs wait for the one slot of a pool; DAGs and run ids."""
+    cluster.api.set_pool(POOL, 0)
+    create_table(cluster)
+    cluster.api.unpause("backfill_sold")
+    answer = cluster.admin.post("/api/v2/backfills", json={"dag_id": "backfill_sold", **FIRST_DAY})
+    assert answer.status_code == 200, answer.text
+    found = {"Backfill": _waiting(cluster, "backfill_sold", "replay")}
+    cluster.api.unpause("sales")
+    found["scheduled"] = _waiting(cluster, "sales", "sold.replay")
+    cluster.api.set_pool(POOL, 1)
+    for dag_id, run_id in found.values():
+        state = cluster.until_finished(dag_id, run_id)
+        failed = [each for each in cluster.api.task_instances(dag_id, run_id) if each["state"] == "failed"]
+        assert state == "success", [cluster.log_of(dag_id, run_id, each["task_id"]) for each in failed]
+    return found
+
+
+def _waiting(cluster: Cluster, dag_id: str, task_id: str) -> tuple[str, str]:
+    """Wait until a task of the only run of a DAG waits for a slot; return the DAG and the run."""
+
+    def waits() -> list[str]:
+        run_ids = [str(run["dag_run_id"]) for run in cluster.runs(dag_id)]
+        return [each for each in run_ids if cluster.task(dag_id, each, task_id)["state"] == "scheduled"]
+
+    (run_id,) = cluster.until(f"{task_id} of {dag_id} waits for a slot", waits)
+    return dag_id, run_id

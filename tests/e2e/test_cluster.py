@@ -18,6 +18,7 @@ import pytest
 from demo.settings import CHECKOUT
 from tests.e2e.cluster import AIRFLOW, ALERT_TOKEN, CATALOG_PASSWORD, FOLDER, Cluster, compose
 from tests.e2e.story import HISTORY, RANGE, Nights, attempts, expected, plans, published, run_ids
+from tests.e2e.team import POOL, rows_of_the_team
 from tests.lake import postgres
 from tests.lake.store import BUCKET, Store
 from tests.spark.histories import days
@@ -252,6 +253,69 @@ def test_a_scheduled_run_ends_as_its_look_ends_and_can_be_cleared(
         len(cluster.runs(f"{kind}_nightly", run_type="operator_triggered")) for kind in ("restate", "reprocess")
     ]
     assert counts == [1, 2]
+
+
+def test_scheduled_work_goes_before_a_backfill_that_waits_longer_for_the_same_pool(
+    cluster: Cluster, team_runs: dict[str, tuple[str, str]]
+) -> None:
+    scheduled, backfill = _replay(cluster, team_runs["scheduled"]), _replay(cluster, team_runs["Backfill"])
+    # Airflow orders tasks of one weight by the logical date, and that of the scheduled run is a month later.
+    assert (scheduled["priority_weight"], backfill["priority_weight"]) == (6 * 3 + 1, 3 - 1)
+    assert scheduled["end_date"] <= backfill["start_date"]
+
+
+def test_tasks_of_a_team_have_its_pool_queue_executor_owner_and_tags(
+    cluster: Cluster, team_runs: dict[str, tuple[str, str]]
+) -> None:
+    for dag_id, run_id in team_runs.values():
+        task = _replay(cluster, (dag_id, run_id))
+        assert {name: task[name] for name in ("pool", "queue", "executor", "state")} == {
+            "pool": POOL,
+            "queue": "big",
+            "executor": "LocalExecutor",
+            "state": "success",
+        }
+        dag = cluster.admin.get(f"/api/v2/dags/{dag_id}").json()
+        assert dag["owners"] == ["sales"]
+        assert "sales" in {tag["name"] for tag in dag["tags"]}
+        others = {
+            each["pool"] for each in cluster.api.task_instances(dag_id, run_id) if "replay" not in each["task_id"]
+        }
+        assert others == {"default_pool"}
+
+
+def _replay(cluster: Cluster, run: tuple[str, str]) -> dict[str, Any]:
+    (found,) = (each for each in cluster.api.task_instances(*run) if each["task_id"].endswith("replay"))
+    return found
+
+
+def test_a_table_of_the_team_gets_the_rows_of_both_runs(
+    cluster: Cluster, team_runs: dict[str, tuple[str, str]]
+) -> None:
+    wanted = expected(cluster, "events", HISTORY, days(0, 2)).values()
+    sales = {
+        (row["product"], int(row["hour"].timestamp() * 1000)): row["sales"] for row in rows_of_the_team(cluster)
+    }
+    assert sales == {(key, start): final[0] for (key, start, _), (_, _, final) in wanted.items() if final}
+    assert {row["loaded_by"] for row in rows_of_the_team(cluster)} == run_ids(cluster, "sold", days(0, 2))
+
+
+def test_a_dag_with_partitions_runs_for_exactly_the_days_that_were_published(
+    cluster: Cluster, team_runs: dict[str, tuple[str, str]]
+) -> None:
+    runs = cluster.until(
+        "both days have a run", lambda: found if len(found := cluster.runs("rebuild")) > 1 else None
+    )
+    assert sorted(run["partition_key"] for run in runs) == ["2024-03-01T00:00:00", "2024-03-02T00:00:00"]
+
+
+def test_an_update_of_the_asset_of_the_source_triggers_the_restatement(
+    cluster: Cluster, team_runs: dict[str, tuple[str, str]]
+) -> None:
+    (asset,) = cluster.admin.get("/api/v2/assets", params={"name_pattern": "raw_sales"}).json()["assets"]
+    assert cluster.admin.post("/api/v2/assets/events", json={"asset_id": asset["id"]}).status_code == 200
+    (run,) = cluster.until("the asset has triggered a run", lambda: cluster.runs("restate_sold"))
+    assert run["run_type"] == "asset_triggered"
 
 
 def test_every_metric_that_operations_are_told_to_watch_is_sent(cluster: Cluster, looked_again: list[str]) -> None:

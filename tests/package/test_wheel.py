@@ -3,51 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import sysconfig
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from demo.settings import CHECKOUT
+from tests.package.installed import DAG_FILE, Installed, build_wheel, run_uv
 from tests.workflow.history import at, write_clicks, write_definition
 
-CHECKOUT = Path(__file__).parents[2]
 SITE_PACKAGES = sysconfig.get_path("purelib")
-DAG_FILE = """\
-from pathlib import Path
-
-from backstream.airflow import backfill_dags
-
-globals().update(backfill_dags(Path(__file__).parent / "definitions"))
-"""
-
-
-@dataclass(frozen=True)
-class Installed:
-    """An environment with the wheel, and a project in which its commands run."""
-
-    environment: Path
-    project: Path
-
-    def run(self, *command: str | Path, status: int = 0) -> str:
-        """Return the standard output of a program of the environment."""
-        name, *arguments = command
-        inherited = {"HOME": str(self.project), "PATH": "/usr/bin:/bin", "BACKSTREAM_DRIVER_MEMORY": "1g"}
-        airflow = {"AIRFLOW_HOME": str(self.project / "airflow"), "AIRFLOW__CORE__LOAD_EXAMPLES": "false"}
-        ended = subprocess.run(
-            [self.environment / "bin" / name, *arguments],
-            cwd=self.project,
-            env=inherited | airflow,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-        )
-        assert ended.returncode == status, ended.stderr
-        return ended.stdout
 
 
 @pytest.fixture(scope="module")
@@ -55,21 +21,13 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     """Build and install the wheel without its dependencies, which come from the environment of the tests."""
     folder, project = tmp_path_factory.mktemp("wheel"), tmp_path_factory.mktemp("project")
     environment = folder / "environment"
-    _uv("build", "--out-dir", folder, CHECKOUT)
-    _uv("venv", "--python", sys.executable, environment)
-    (wheel,) = folder.glob("*.whl")
-    _uv("pip", "install", "--no-deps", "--python", environment / "bin" / "python", wheel)
+    wheel = build_wheel(folder)
+    run_uv("venv", "--python", sys.executable, environment)
+    run_uv("pip", "install", "--no-deps", "--python", environment / "bin" / "python", wheel)
     (own,) = environment.glob("lib/python*/site-packages")
     # Python ignores the files `*.pth` of this folder, and so the checkout that one of them names.
     (own / "dependencies.pth").write_text(SITE_PACKAGES)
     return Installed(environment, project)
-
-
-def _uv(*arguments: str | Path) -> None:
-    uv = subprocess.run(["bin/setup", "uv"], cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
-    environment = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"}
-    ended = subprocess.run([uv.strip(), *arguments], env=environment, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from backstream.spark.installation import find_overwritten_spark, use_matching_python_files
+from backstream.spark.installation import find_overwritten_spark, find_scripts_folder, use_matching_python_files
 
 SOURCE = "of pyspark\n"
 
@@ -61,3 +61,9 @@ def test_the_spark_of_the_user_stays(environment: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("SPARK_HOME", "/opt/spark")
     use_matching_python_files()
     assert (sys.path[0], os.environ["SPARK_HOME"]) == (str(environment), "/opt/spark")
+
+
+def test_the_script_that_submits_jobs_is_beside_the_archive_not_in_it(environment: Path) -> None:
+    archive = environment / "pyspark/python/lib/pyspark.zip"
+    assert find_scripts_folder(archive / "pyspark/__init__.py") == environment / "pyspark"
+    assert find_scripts_folder(environment / "pyspark/__init__.py") == environment / "pyspark"

@@ -45,6 +45,9 @@ class StoredRecords(Section):
     columns of the files are ignored."""
     options: dict[str, str] = {}
     """Options of Spark's reader for the format, e.g., `header = "true"`."""
+    asset: Annotated[str, Field(min_length=1)] | None = None
+    """The Airflow asset that your DAGs update when records arrive: its name, or its URI. Each update triggers
+    `restate_<name>`, which reprocesses the stale and missing days."""
 
     @property
     def paths(self) -> tuple[str, ...]:

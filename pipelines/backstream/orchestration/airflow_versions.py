@@ -12,6 +12,8 @@ HAS_DEADLINES = AIRFLOW >= (3, 2)
 """Airflow 3.1 calls a deadline only in its triggerer, with a callback of another kind."""
 HAS_PAUSED_STATE = AIRFLOW >= (3, 2)
 """A task of Airflow 3.1 cannot query whether another DAG is paused."""
+HAS_ASSET_PARTITIONS = AIRFLOW >= (3, 3)
+"""A task of Airflow 3.2 cannot name the partitions of an asset that it has updated."""
 EXPONENTIAL_BACKOFF: float | bool = 2.0 if AIRFLOW >= (3, 2) else True
 """The value with which the delay doubles with each retry; Airflow 3.1 accepts no number."""
 
@@ -37,6 +39,7 @@ else:
 
 __all__ = [
     "AIRFLOW",
+    "HAS_ASSET_PARTITIONS",
     "HAS_DEADLINES",
     "HAS_PAUSED_STATE",
     "AirflowFailException",
@@ -51,5 +54,6 @@ def list_switched_off(installed: tuple[int, ...]) -> list[str]:
     needed = {
         "backfill.deadline sends an alert: needs Airflow 3.2": (3, 2),
         "the task restate is skipped while its DAG is paused: needs Airflow 3.2; below, it waits": (3, 2),
+        "each published day is a partition of the asset <name>.days: needs Airflow 3.3": (3, 3),
     }
     return [sentence for sentence, least in needed.items() if installed < least]

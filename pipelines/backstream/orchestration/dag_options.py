@@ -8,11 +8,13 @@ from datetime import timedelta
 from typing import Any
 
 from backstream.orchestration.airflow_versions import EXPONENTIAL_BACKOFF
+from backstream.orchestration.priority import WEIGHT_RULE
 
 POOL = "spark"
 CONNECTION_ID = "backstream_spark"
 
-RETRIES: dict[str, Any] = {
+TASK_DEFAULTS: dict[str, Any] = {
+    "weight_rule": WEIGHT_RULE,
     "retries": 2,
     "retry_delay": timedelta(seconds=20),
     "retry_exponential_backoff": EXPONENTIAL_BACKOFF,

@@ -18,9 +18,9 @@ from backstream.errors import SpecError
 from backstream.eventtime.instants import duration_text, utc_datetime
 from backstream.orchestration import form, notifications
 from backstream.orchestration.airflow_versions import HAS_DEADLINES, CronDataIntervalTimetable
-from backstream.orchestration.dag_options import RETRIES, DagOptions
+from backstream.orchestration.dag_options import TASK_DEFAULTS, DagOptions
 from backstream.orchestration.definitions import LoadedDefinitions, require_timetable
-from backstream.orchestration.run_tasks import add_restate_tasks, add_restate_trigger, add_run_tasks
+from backstream.orchestration.run_tasks import add_restate_tasks, add_restate_trigger, add_run_tasks, input_assets
 
 TAGS = ("backstream",)
 
@@ -57,7 +57,8 @@ _RESTATE_DOC = """\
 
 Compares each published day with the current input files, and finds days that no run covers. Each stale or missing
 range becomes a run of `reprocess_{name}`, one after another. Each scheduled run of `backfill_{name}` triggers this
-DAG for the time before its data interval. To disable automatic restatement, pause this DAG.
+DAG for the time before its data interval. Each update of the asset in `source.asset` triggers it for all days.
+To disable automatic restatement, pause this DAG.
 
 Defined in `{path}`.
 """
@@ -124,7 +125,8 @@ def reprocess_dag(definition: Definition, path: Path, options: DagOptions = DEFA
 
 def restate_dag(definition: Definition, path: Path, options: DagOptions = DEFAULTS) -> DAG:
     """Return the DAG that reprocesses stale and missing days; with one active run, no range is found twice."""
-    with _dag("restate", _RESTATE_DOC, definition, path, options, **_ON_DEMAND, max_active_runs=1) as dag:
+    arguments = _ON_DEMAND | {"schedule": input_assets(definition), "max_active_runs": 1}
+    with _dag("restate", _RESTATE_DOC, definition, path, options, **arguments) as dag:
         add_restate_tasks(definition, path, options, f"reprocess_{definition.name}")
     return _with_params(dag, form.restate_params())
 
@@ -142,7 +144,7 @@ def _dag(kind: str, doc: str, definition: Definition, path: Path, options: DagOp
     return DAG(  # noqa: AIR002 - `arguments` has the schedule
         dag_id=f"{kind}_{definition.name}",
         tags=[*TAGS, kind, definition.name, *options.tags],
-        default_args=RETRIES | dict(options.default_args),
+        default_args=TASK_DEFAULTS | dict(options.default_args),
         **(defaults | arguments | dict(options.dag_args)),
     )
 

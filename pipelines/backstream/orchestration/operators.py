@@ -40,6 +40,7 @@ from backstream.runs.plan import Plan
 from backstream.runs.progress import load_progress
 from backstream.runs.results import ApprovalDecision
 from backstream.spark.heap import CONF_VARIABLE, OUT_OF_MEMORY_STATUS, SETTING
+from backstream.spark.installation import find_scripts_folder
 from backstream.spark.java import set_java_options, settings_beside_class_path
 
 
@@ -279,7 +280,7 @@ def _count_text(manifests: Sequence[Manifest]) -> str:
 
 def _spark_home() -> Path:
     """Return the folder of the installed PySpark, without importing it."""
-    return _find_module_file("pyspark").parent
+    return find_scripts_folder(_find_module_file("pyspark"))
 
 
 def _is_installed(module: str) -> bool:

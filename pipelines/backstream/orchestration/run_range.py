@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from backstream.errors import SpecError
-from backstream.eventtime.instants import SECOND_MS, instant_ms, instant_text, utc_datetime
+from backstream.eventtime.instants import DAY_MS, SECOND_MS, instant_ms, instant_text, utc_datetime
 from backstream.eventtime.intervals import Interval, LocalDays, backfill_range
 
 if TYPE_CHECKING:
@@ -80,6 +80,13 @@ def resolve_limits(params: Mapping[str, Any]) -> tuple[int | None, int | None]:
     if since_ms is not None and until_ms is not None:
         backfill_range(since_ms, until_ms)
     return since_ms, until_ms
+
+
+def partition_keys(interval: Interval) -> list[str]:
+    """Return the partition key of each day of a range, in the format of Airflow's own keys."""
+    first_ms = interval.start_ms // DAY_MS * DAY_MS
+    days = range(first_ms, interval.end_ms, DAY_MS)
+    return [f"{utc_datetime(start_ms):%Y-%m-%dT%H:%M:%S}" for start_ms in days]
 
 
 def with_seconds(value_ms: int) -> str:

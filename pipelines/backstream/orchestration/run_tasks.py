@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
-from airflow.sdk import Asset, get_current_context, task
+from airflow.sdk import Asset, AssetAny, get_current_context, task
 
 from backstream.definition.model import Definition
 from backstream.definition.prepared import list_single_sources, reason_to_prepare
 from backstream.orchestration import tasks
-from backstream.orchestration.airflow_versions import HAS_PAUSED_STATE
+from backstream.orchestration.airflow_versions import HAS_ASSET_PARTITIONS, HAS_PAUSED_STATE
 from backstream.orchestration.dag_options import DagOptions
 from backstream.orchestration.notifications import VerdictNotifier
 from backstream.orchestration.operators import (
@@ -30,6 +30,22 @@ def dataset_asset(definition: Definition) -> Asset:
     return Asset(name=definition.name, uri=f"backstream://{definition.name}", group="backstream")
 
 
+def days_asset(definition: Definition) -> Asset:
+    """Return the asset whose partitions are the days: one event per published day.
+
+    The assets are two, because Airflow does not trigger a DAG without partitions by an event that has one.
+    """
+    return Asset(name=f"{definition.name}.days", uri=f"backstream://{definition.name}/days", group="backstream")
+
+
+def input_assets(definition: Definition) -> AssetAny | None:
+    """Return the assets of the inputs, each of which triggers the DAG `restate_<name>`; None without any."""
+    inputs = [definition.source, *definition.source.parts, *definition.inputs.values()]
+    names = dict.fromkeys(each.asset for each in inputs if each.asset)
+    refs = [Asset.ref(uri=name) if "://" in name else Asset.ref(name=name) for name in names]
+    return AssetAny(*refs) if refs else None
+
+
 def add_run_tasks(
     definition: Definition, path: Path, options: DagOptions, request: Mapping[str, Any] | None = None
 ) -> None:
@@ -42,6 +58,7 @@ def add_run_tasks(
         request: parameters of the run, as templates; None for the parameters of the DAG.
     """
     asset = dataset_asset(definition)
+    days = days_asset(definition) if HAS_ASSET_PARTITIONS else None
 
     @task
     def plan(request: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
@@ -53,10 +70,10 @@ def add_run_tasks(
         """Check the result. If the verdict is fail, the run ends without publication, and writes its report."""
         return tasks.execute_audit(path, plan_path)
 
-    @task(outlets=[asset])
+    @task(outlets=[asset, days] if days else [asset])
     def publish(plan_path: str) -> int:
         """Replace exactly the range in the published table, in one commit."""
-        return tasks.execute_publish(path, plan_path, get_current_context(), asset)
+        return tasks.execute_publish(path, plan_path, get_current_context(), asset, days)
 
     @task
     def report(plan_path: str) -> str:

@@ -12,6 +12,7 @@ from backstream.definition.folder import find_definition
 from backstream.definition.loader import load_definition
 from backstream.orchestration.dag_options import CONNECTION_ID, POOL, DagOptions
 from backstream.orchestration.params import GROUP_PARAMS, require_known_params
+from backstream.orchestration.priority import WEIGHT_RULE
 from backstream.orchestration.run_tasks import add_run_tasks
 
 
@@ -54,5 +55,6 @@ class BackfillTaskGroup(TaskGroup):
         require_known_params(run_params or {}, GROUP_PARAMS, f"the task group {group_id}")
         request = GROUP_PARAMS | dict(run_params or {}) | {"since": since, "until": until}
         super().__init__(group_id, **arguments)
+        self.default_args.setdefault("weight_rule", self.dag.default_args.get("weight_rule", WEIGHT_RULE))
         with self:
             add_run_tasks(load_definition(path), path.resolve(), DagOptions(pool, spark_connection), request)

@@ -22,6 +22,7 @@ from backstream.orchestration.params import AS_DEFINED, GROUP_PARAMS, RunParams,
 from backstream.orchestration.requests import record_request
 from backstream.orchestration.run_range import (
     data_interval,
+    partition_keys,
     resolve_limits,
     resolve_local_days,
     resolve_range,
@@ -229,10 +230,17 @@ def execute_audit(definition_path: Path, plan_path: str) -> str:
     return audit.verdict.value
 
 
-def execute_publish(definition_path: Path, plan_path: str, context: Mapping[str, Any], asset: Any) -> int:
+def execute_publish(
+    definition_path: Path, plan_path: str, context: Mapping[str, Any], asset: Any, days: Any
+) -> int:
     """Replace the rows of the range in one commit, and return the number of published rows.
 
-    The asset gets one event for the whole range, with its counts.
+    Args:
+        definition_path: TOML file of the definition.
+        plan_path: file of the plan.
+        context: context of the task, with the events of its assets.
+        asset: asset of the dataset, which gets one event for the whole range, with its counts.
+        days: asset of the days, which gets one event per day of the range; None without such assets.
     """
     with fail_without_retry():
         plan = Plan.read(Path(plan_path))
@@ -251,6 +259,9 @@ def execute_publish(definition_path: Path, plan_path: str, context: Mapping[str,
         "replaced_rows": publication.replaced_rows,
         "verdict": Audit.read(plan.folder.audit_result).verdict.value,
     }
+    if days is not None:
+        context["outlet_events"][days].add_partitions(partition_keys(plan.range))
+        context["outlet_events"][days].extra = {"run_id": publication.run_id, "mode": plan.mode.value}
     return publication.rows
 
 

@@ -48,6 +48,16 @@ def find_overwritten_spark() -> OverwrittenSpark | None:
     return OverwrittenSpark(Path(str(spark.locate_file("pyspark"))), spark.version, client.version)
 
 
+def find_scripts_folder(module_file: Path) -> Path:
+    """Return the folder with the jars and the script `bin/spark-submit` of a PySpark.
+
+    Args:
+        module_file: the file of the module `pyspark`, which can be in the archive `python/lib/pyspark.zip`.
+    """
+    archive = module_file.parents[1]
+    return archive.parents[2] if archive.is_file() else module_file.parent
+
+
 def _find_distribution(name: str) -> Distribution | None:
     try:
         return distribution(name)

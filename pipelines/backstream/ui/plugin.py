@@ -1,10 +1,10 @@
-"""Register with Airflow: pages of all datasets, DAGs, and Dag runs, and a listener to the ends of runs."""
+"""Register with Airflow: pages, a listener to the ends of runs, and the priority of tasks."""
 
 from __future__ import annotations
 
 from airflow.plugins_manager import AirflowPlugin
 
-from backstream.orchestration import run_ends
+from backstream.orchestration import priority, run_ends
 from backstream.ui.lazy import LazyApplication
 
 
@@ -14,6 +14,7 @@ class BackstreamPlugin(AirflowPlugin):
     name = "backstream"
     fastapi_apps = [{"app": LazyApplication(), "url_prefix": "/backstream", "name": "backstream"}]  # noqa: RUF012 - Airflow's interface
     listeners = [run_ends]  # noqa: RUF012 - Airflow's interface
+    priority_weight_strategies = [priority.ScheduledFirst]  # noqa: RUF012 - Airflow's interface
     external_views = [  # noqa: RUF012 - Airflow's interface
         {
             "name": "Backfills",
