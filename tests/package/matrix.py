@@ -28,8 +28,6 @@ from tests.workflow.history import at, write_clicks, write_definition
 
 PYTHONS = ("3.11", "3.12", "3.13")
 AIRFLOWS = ("3.1", "3.2", "3.3")
-PINS = {"3.2": ["pydantic<2.13"]}
-"""Packages that an Airflow needs if its constraints are not used: 3.2 fails with pydantic 2.13."""
 EXTRAS = "airflow,spark,native"
 RANGE = {"since": "2024-03-01T00:00:00Z", "until": "2024-03-02T00:00:00Z"}
 LIMIT_S = 900.0
@@ -56,8 +54,6 @@ class Cell:
         wanted = [f"{wheel}[{EXTRAS}]", f"apache-airflow=={self.airflow}.*"]
         if constraint:
             wanted += ["--constraint", constraint.format(python=self.python, airflow=self.airflow)]
-        else:
-            wanted += PINS.get(self.airflow, [])
         if self.installer == "uv":
             run_uv("venv", "--python", interpreter, environment)
             run_uv("pip", "install", "--python", environment / "bin" / "python", *wanted)
