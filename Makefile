@@ -28,7 +28,7 @@ lint: setup ## Style, format, types and layers
 test: lint ## The whole suite, lint included (ARGS="-k word" is handed to pytest)
 	@$(java) .venv/bin/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10 $(ARGS)
 
-matrix: setup ## Install the wheel beside each Python and Airflow, and publish with each (ARGS="--airflow 3.2")
+matrix: setup ## Publish by the wheel with each Python and Airflow (ARGS="--airflow 3.2")
 	@$(java) .venv/bin/python -m tests.package.matrix $(ARGS)
 
 ##@ Prepare

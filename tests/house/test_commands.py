@@ -29,6 +29,7 @@ def test_make_alone_lists_what_it_can_do_by_sections() -> None:
         "Develop",
         "  make lint     Style, format, types and layers",
         '  make test     The whole suite, lint included (ARGS="-k word" is handed to pytest)',
+        '  make matrix   Publish by the wheel with each Python and Airflow (ARGS="--airflow 3.2")',
         "",
         "Prepare",
         "  make setup    A Java runtime, uv and the locked environment; the others call it first",
