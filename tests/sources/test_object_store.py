@@ -102,7 +102,10 @@ def test_addresses_without_data_and_wrong_keys_are_errors(
     bucket.put("x/notes.txt", b"text")
     with pytest.raises(PlanError) as no_data:
         listed(tmp_path, f'"{bucket.address}/x/"')
-    assert str(no_data.value) == f"no parquet files under {bucket.address}/x/ {where}"
+    assert str(no_data.value) == (
+        f"no parquet files under {bucket.address}/x/ {where}\n"
+        f"  1 file with another suffix than .parquet, .parq, .pq: {bucket.address}/x/notes.txt"
+    )
     with pytest.raises(SpecError) as unknown:
         listed(tmp_path, '"ftp://host/x"')
     known = "s3, s3a, s3n, gs, abfs, abfss"
