@@ -166,10 +166,13 @@ def test_the_report_says_what_was_otherwise_and_who_approved(cluster: Cluster, a
     assert "approved by admin" in report
 
 
-def test_a_published_range_is_one_asset_event_with_its_counts(cluster: Cluster, approved: str) -> None:
-    events = cluster.admin.get("/api/v2/assets/events").json()["asset_events"]
-    (event,) = [each for each in events if each["source_run_id"] == approved]
-    assert event["name"] == "live"
+def test_a_published_range_is_one_asset_event_with_its_counts_and_one_per_day(
+    cluster: Cluster, approved: str
+) -> None:
+    answer = cluster.admin.get("/api/v2/assets/events", params={"source_run_id": approved, "limit": 100})
+    events = sorted(answer.json()["asset_events"], key=lambda each: str(each["name"]))
+    assert [each["name"] for each in events] == ["live", "live.days", "live.days", "live.days"]
+    event = events[0]
     assert event["extra"] | {"run_id": "", "verdict": ""} == {
         "run_id": "",
         "since": "2024-03-01T00:00Z",
