@@ -426,8 +426,14 @@ def _write_file(plan: Plan, suffix: str, name: str, content: Mapping[str, object
 
 
 def _write_audit(path: Path) -> None:
-    """Write an audit frame with as many windows as a run of some days has."""
-    pq.write_table(pa.table({"window_start": pa.array(np.arange(_WINDOWS), _INSTANT)}), path)
+    """Write an audit frame with the windows of a run of some days, and the columns that later runs read."""
+    columns = {
+        "window_start": pa.array(np.arange(_WINDOWS), _INSTANT),
+        "is_expected": np.ones(_WINDOWS, bool),
+        **{name: np.ones(_WINDOWS, np.int64) for name in ("events", "late", "dropped")},
+        "completeness": np.ones(_WINDOWS),
+    }
+    pq.write_table(pa.table(columns), path)
 
 
 def _checks(run_id: str) -> tuple[Check, ...]:
