@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint test matrix bench
+.PHONY: help setup demo lint test suite matrix bench
 
 # bin/setup links .tools/java when the Java that Spark would take by itself is missing or too old.
 java := test ! -x .tools/java/bin/java || export JAVA_HOME="$$PWD/.tools/java";
@@ -25,7 +25,10 @@ lint: setup ## Style, format, types and layers
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-logo
 
-test: lint ## The whole suite, lint included (ARGS="-k word" is handed to pytest)
+test: ## The whole suite, lint beside it (ARGS="-k word" is handed to pytest)
+	@$(MAKE) --no-print-directory --jobs 2 lint suite
+
+suite: setup
 	@$(java) .venv/bin/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10 $(ARGS)
 
 matrix: setup ## Publish by the wheel with each Python and Airflow (ARGS="--airflow 3.2")

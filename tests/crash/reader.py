@@ -60,7 +60,7 @@ def by_duckdb(table: Table) -> Iterator[Row]:
 
 def by_spark(table: Table) -> Iterator[Row]:
     """Read the rows with Spark."""
-    spark = local_session("reader", SMALL_DATA_SETTINGS)
+    spark = local_session("reader", SMALL_DATA_SETTINGS, input_bytes=0)
     if files := list_files(table):
         read = spark.read.option("recursiveFileLookup", "true").parquet(*files)
         start_ms = F.unix_millis("window_start")

@@ -28,7 +28,7 @@ def test_make_alone_lists_what_it_can_do_by_sections() -> None:
         "",
         "Develop",
         "  make lint     Style, format, types and layers",
-        '  make test     The whole suite, lint included (ARGS="-k word" is handed to pytest)',
+        '  make test     The whole suite, lint beside it (ARGS="-k word" is handed to pytest)',
         '  make matrix   Publish by the wheel with each Python and Airflow (ARGS="--airflow 3.2")',
         "",
         "Prepare",
@@ -38,7 +38,7 @@ def test_make_alone_lists_what_it_can_do_by_sections() -> None:
 
 
 def test_make_test_prepares_lints_and_runs_the_whole_suite() -> None:
-    *lines, last = make("--dry-run", "test")
+    _, *lines, last = make("--dry-run", "test")
     assert lines == [
         "bin/setup",
         ".venv/bin/ruff check",

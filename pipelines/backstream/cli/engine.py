@@ -123,7 +123,7 @@ def _load_engine(name: str) -> Engine:
         from backstream.conformance.spark_engine import new_engine
         from backstream.spark.session import SMALL_DATA_SETTINGS, local_session
 
-        return new_engine(local_session("backstream conformance", SMALL_DATA_SETTINGS))
+        return new_engine(local_session("backstream conformance", SMALL_DATA_SETTINGS, input_bytes=0))
     msg = f"--engine must be reference or spark, got {name!r}"
     raise SpecError(msg)
 
