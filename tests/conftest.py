@@ -21,7 +21,7 @@ FLINK_CASES = Path(__file__).parent / "conformance" / "flink"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes minutes comes first, then what needs Spark, so that no process is left alone with it at the end."""
+    """Order slow tests first, then those that need Spark, so that no process is left alone with them at the end."""
     need_spark = {item.path for item in items if "spark" in getattr(item, "fixturenames", ())}
     items.sort(key=lambda item: ("e2e" not in item.keywords, item.path not in need_spark))
 
