@@ -1,6 +1,6 @@
-"""Run the job of a run, as spark-submit starts it on a cluster, with one fault.
+"""Run the jobs of some runs, each with one fault, in one application that spark-submit starts on a cluster.
 
-spark-submit tests/chain/submitted.py FAULT --plan PLAN.json --chunk 0000 ..
+spark-submit tests/chain/submitted.py FAULT PLAN.json [FAULT PLAN.json ..]
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ from pyspark.sql import SparkSession
 from tests.chain.breaks import WITHIN, broken_write, flipped_fate, lost_row
 
 from backstream.jobs import replay
+from backstream.runs.plan import Plan
+
+END = "--- the job of one run has ended with status "
+"""Start of the line that is printed after each job."""
 
 
 def kill_an_executor(_: Path) -> None:
@@ -49,6 +53,13 @@ FAULTS: dict[str, Callable[[], AbstractContextManager[object]]] = {
 """The faults by their names on the command line."""
 
 
+def run(fault: str, file: Path) -> int:
+    """Run the job of all chunks of a plan with a fault; return its status."""
+    chunks = (word for chunk in Plan.read(file).chunks for word in ("--chunk", chunk.chunk_id))
+    with FAULTS[fault]():
+        return replay.main(["--plan", str(file), *chunks])
+
+
 if __name__ == "__main__":
-    with FAULTS[sys.argv[1]]():
-        sys.exit(replay.main(sys.argv[2:]))
+    for fault, plan in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
+        print(f"\n{END}{run(fault, Path(plan))}", flush=True)  # noqa: T201 - its caller reads it

@@ -36,11 +36,9 @@ def run_job(plan: Plan) -> int:
     return replay.main(["--plan", str(plan.folder.plan), *chunks])
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def staged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Staged:
+def stage(kind: str, folder: Path) -> Staged:
     """Return a run with one kind of window whose chunks are finished."""
-    folder = tmp_path_factory.mktemp("chain")
-    write_definition(folder, request.param)
+    write_definition(folder, kind)
     plans = [plan_of(folder, trigger) for trigger in ("other", "this")]
     assert [run_job(plan) for plan in plans] == [0, 0]
     copies: list[dict[str, Path]] = []
@@ -55,6 +53,22 @@ def staged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         plans[1].folder.manifest(chunk.chunk_id).unlink()
     assert run_job(plans[1]) == 0
     return Staged(plans[1], load_manifests(plans[1]), *copies)
+
+
+@pytest.fixture(scope="module")
+def staged_runs() -> dict[str, Staged]:
+    """The runs that tests have staged, by their kind of window."""
+    return {}
+
+
+@pytest.fixture(params=KINDS)
+def staged(
+    request: pytest.FixtureRequest, staged_runs: dict[str, Staged], tmp_path_factory: pytest.TempPathFactory
+) -> Staged:
+    """Return a run with one kind of window, which is staged once for all tests, in whatever order they are run."""
+    if request.param not in staged_runs:
+        staged_runs[request.param] = stage(request.param, tmp_path_factory.mktemp("chain"))
+    return staged_runs[request.param]
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from demo.processes import Service
 from demo.settings import CHECKOUT, free_ports
 from tests.chain.breaks import WITHIN
 from tests.chain.job import KINDS, plan_of, publish, rows_published, write_definition
-from tests.chain.submitted import FAULTS
+from tests.chain.submitted import END
 from tests.spark.histories import Expected, random_history
 from tests.spark.runs import published
 
@@ -29,7 +29,8 @@ from backstream.spark.session import SMALL_DATA_SETTINGS
 pytestmark = pytest.mark.e2e
 SPARK = Path(sys.executable).parent
 QUICK = {name: value for name, value in SMALL_DATA_SETTINGS.items() if name != "spark.master"}
-LIMIT_S = 300
+LIMIT_S = 600
+KILLED = "an executor killed after writing"
 
 
 class Cluster:
@@ -52,8 +53,8 @@ class Cluster:
         self.services.append(self._started(f"worker-{number}", words, self.web_ports[number], hidden))
         return self.services[-1]
 
-    def submit(self, plan: Plan, fault: str) -> tuple[int, str]:
-        """Run the job of all chunks; return its status and what it says to people."""
+    def submit(self, *jobs: tuple[str, Plan]) -> list[tuple[int, str]]:
+        """Run the jobs of all chunks of some plans, each with a fault; return their status and their output."""
         settings = QUICK | {
             "spark.executor.memory": "512m",
             "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
@@ -63,12 +64,15 @@ class Cluster:
         }
         command = [str(SPARK / "spark-submit"), "--master", self.master]
         command += [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
-        command += [str(CHECKOUT / "tests" / "chain" / "submitted.py"), fault, "--plan", str(plan.folder.plan)]
-        command += [word for chunk in plan.chunks for word in ("--chunk", chunk.chunk_id)]
+        command += [str(CHECKOUT / "tests" / "chain" / "submitted.py")]
+        command += [word for fault, plan in jobs for word in (fault, str(plan.folder.plan))]
         result = subprocess.run(
             command, env=self._environment(), check=False, capture_output=True, text=True, timeout=LIMIT_S
         )
-        return result.returncode, result.stdout  # spark-submit writes all that Python says there
+        # spark-submit writes all that Python prints to its standard output
+        parts = re.split(rf"^{END}(\d+)\n", result.stdout, flags=re.MULTILINE)
+        assert len(parts) == 2 * len(jobs) + 1, result.stdout + result.stderr
+        return [(int(status), said) for said, status in zip(parts[::2], parts[1::2], strict=False)]
 
     def stop(self) -> None:
         """End all of it."""
@@ -106,13 +110,35 @@ def cluster_in(folder: Path) -> Iterator[Cluster]:
         cluster.stop()
 
 
+@dataclass
+class Job:
+    """A plan, a fault of its job, and how the job ended."""
+
+    fault: str
+    kind: str
+    plan: Plan
+    status: int = -1
+    said: str = ""
+
+
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A master and two workers that share all folders with the driver."""
-    with cluster_in(tmp_path_factory.mktemp("cluster")) as found:
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Job]:
+    """The jobs by fault and kind of window, one after another in one application on two workers.
+
+    The workers share all folders with the driver.
+    """
+    planned = [
+        Job(fault, kind, plan_in(tmp_path_factory.mktemp("job"), kind))
+        for kind, faults in {"sliding": [*WITHIN, "a row lost"], "cumulate": ["a fate flipped"]}.items()
+        for fault in faults
+    ] + [Job(KILLED, kind, plan_in(tmp_path_factory.mktemp("job"), kind)) for kind in KINDS]
+    with cluster_in(tmp_path_factory.mktemp("cluster")) as cluster:
         for number in (1, 2):
-            found.add_worker(number)
-        yield found
+            cluster.add_worker(number)
+        ends = cluster.submit(*((job.fault, job.plan) for job in planned))
+    for job, (job.status, job.said) in zip(planned, ends, strict=True):
+        print(f"{job.fault}, {job.kind}: status {job.status}\n{job.said[-1_500:]}")  # noqa: T201
+    return {(job.fault, job.kind): job for job in planned}
 
 
 def plan_in(folder: Path, kind: str, trigger: str = "test") -> Plan:
@@ -136,59 +162,49 @@ def test_a_worker_that_does_not_see_the_state_folder_ends_the_job_before_any_wor
     with cluster_in(tmp_path / "cluster") as cluster:
         cluster.add_worker(1)
         blind = cluster.add_worker(2, hidden=Path(plan.home))
-        for fault, table in (("none", "the shared folder test"), ("no marker is asked for", "table `")):
-            began = time.monotonic()
-            status, said = cluster.submit(plan, fault)
-            print(f"{fault}: status {status} after {time.monotonic() - began:.1f} s\n{said[-1_500:]}")  # noqa: T201
-
+        tables = {"none": "the shared folder test", "no marker is asked for": "table `"}
+        ends = cluster.submit(*((fault, plan) for fault in tables))
+        for (status, said), table in zip(ends, tables.values(), strict=True):
             assert status == 1
             sentence = rf"rows of {table}.* that executors wrote on 127.0.0.1 cannot be seen by the driver"
             assert re.search(sentence, said), said
             assert "hint: the executors must write to a folder that the driver sees, or to an object store" in said
-            assert load_manifests(plan) == []
-            with pytest.raises(BackstreamError, match="left no manifest"):
-                publish(plan)
+        assert load_manifests(plan) == []
+        with pytest.raises(BackstreamError, match="left no manifest"):
+            publish(plan)
 
         blind.process.terminate()
         blind.process.wait(30)
         cluster.add_worker(2)
-        assert cluster.submit(plan, "none")[0] == 0
+        ((status, said),) = cluster.submit(("none", plan))
+        assert status == 0, said
     require_reference(plan, "tumbling")
     publish(plan)
     assert rows_published(plan) == sum(file.rows for each in load_manifests(plan) for file in each.files[""])
 
 
 @pytest.mark.parametrize("fault", [*WITHIN, "a row lost"])
-def test_what_goes_wrong_on_a_cluster_fails_the_job(cluster: Cluster, tmp_path: Path, fault: str) -> None:
-    assert fault in FAULTS
-    plan = plan_in(tmp_path, "sliding")
-
-    status, said = cluster.submit(plan, fault)
-
-    assert status == 1, said
-    assert "CountError: " in said
-    assert load_manifests(plan) == []
+def test_what_goes_wrong_on_a_cluster_fails_the_job(jobs: dict[tuple[str, str], Job], fault: str) -> None:
+    job = jobs[fault, "sliding"]
+    assert job.status == 1, job.said
+    assert "CountError: " in job.said
+    assert load_manifests(job.plan) == []
     with pytest.raises(BackstreamError, match="left no manifest"):
-        publish(plan)
+        publish(job.plan)
 
 
-def test_a_fate_that_is_flipped_on_a_cluster_is_found_by_the_gate(cluster: Cluster, tmp_path: Path) -> None:
-    plan = plan_in(tmp_path, "cumulate")
-
-    assert cluster.submit(plan, "a fate flipped")[0] == 0
-
+def test_a_fate_that_is_flipped_on_a_cluster_is_found_by_the_gate(jobs: dict[tuple[str, str], Job]) -> None:
+    job = jobs["a fate flipped", "cumulate"]
+    assert job.status == 0, job.said
     with pytest.raises(BackstreamError, match="the panes of every window are made of their records"):
-        publish(plan)
+        publish(job.plan)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_executor_that_is_killed_after_it_wrote_loses_nothing(
-    cluster: Cluster, tmp_path: Path, kind: str
+    jobs: dict[tuple[str, str], Job], kind: str
 ) -> None:
-    plan = plan_in(tmp_path, kind)
-
-    status, said = cluster.submit(plan, "an executor killed after writing")
-
-    assert status == 0, said
-    require_reference(plan, kind)
-    publish(plan)
+    job = jobs[KILLED, kind]
+    assert job.status == 0, job.said
+    require_reference(job.plan, kind)
+    publish(job.plan)
