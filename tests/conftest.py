@@ -21,9 +21,13 @@ FLINK_CASES = Path(__file__).parent / "conformance" / "flink"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order slow tests first, then those that need Spark, so that no process is left alone with them at the end."""
-    need_spark = {item.path for item in items if "spark" in getattr(item, "fixturenames", ())}
-    items.sort(key=lambda item: ("e2e" not in item.keywords, item.path not in need_spark))
+    """Order tests by what they wait for, the longest first, so that no process works alone at the end."""
+    spark_files = {item.path for item in items if "spark" in getattr(item, "fixturenames", ())}
+
+    def order(item: pytest.Item) -> tuple[bool, bool, bool]:
+        return item.path.parent.name != "e2e", "e2e" not in item.keywords, item.path not in spark_files
+
+    items.sort(key=order)
 
 
 @pytest.fixture(scope="session", autouse=True)
