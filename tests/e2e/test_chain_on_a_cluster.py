@@ -136,7 +136,8 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Job]
         for number in (1, 2):
             cluster.add_worker(number)
         ends = cluster.submit(*((job.fault, job.plan) for job in planned))
-    for job, (job.status, job.said) in zip(planned, ends, strict=True):
+    for job, (status, said) in zip(planned, ends, strict=True):
+        job.status, job.said = status, said
         print(f"{job.fault}, {job.kind}: status {job.status}\n{job.said[-1_500:]}")  # noqa: T201
     return {(job.fault, job.kind): job for job in planned}
 
