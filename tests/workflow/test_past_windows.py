@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
+import pytest
 from tests.browser.seed import FIRST_MS, frame_of, leave, plan_of
 
 from backstream.eventtime.instants import DAY_MS, HOUR_MS
@@ -39,3 +41,29 @@ def test_a_run_whose_files_were_deleted_or_in_another_mode_gives_no_window(tmp_p
     leave(home, old, frame_of(FIRST_MS, NOW_MS), RunStatus.PUBLISHED, [], NOW_MS)
     old.folder.audit_frame.unlink()
     assert load_past_windows(plan_of(home, "flights", NOW_MS, NOW_MS + DAY_MS, trigger="new"), 13).empty
+
+
+def test_a_past_run_whose_file_cannot_be_read_is_left_out_and_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    home = Home(tmp_path)
+    start_ms = NOW_MS - 4 * DAY_MS
+    plans = [
+        plan_of(home, "flights", since_ms, since_ms + DAY_MS, trigger=f"t{since_ms}")
+        for since_ms in range(start_ms, NOW_MS, DAY_MS)
+    ]
+    for plan in plans:
+        leave(home, plan, frame_of(plan.since_ms, plan.until_ms), RunStatus.PUBLISHED, [], NOW_MS)
+    files = [(plan, plan.folder.audit_frame) for plan in plans]
+    damaged, no_late, no_expected, whole = (file for _, file in files)
+    damaged.write_bytes(b"PAR1 is the first word of this text")
+    pd.read_parquet(no_late).drop(columns="late").to_parquet(no_late)
+    pd.read_parquet(no_expected).drop(columns="is_expected").to_parquet(no_expected)
+
+    found = load_past_windows(plan_of(home, "flights", NOW_MS, NOW_MS + DAY_MS, trigger="new"), 2)
+
+    assert len(found) == DAY_MS // HOUR_MS
+    assert list(found["events"]) == list(sum_by_window_start(pd.read_parquet(whole))["events"])
+    named = [f"the bands leave out past run {plan.run_id}: cannot read {file}: " for plan, file in files[:3]]
+    assert len(caplog.messages) == len(named)
+    assert all(any(message.startswith(start) for message in caplog.messages) for start in named)

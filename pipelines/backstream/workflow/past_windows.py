@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+from pathlib import Path
+
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from backstream.eventtime.instants import utc_datetime
@@ -14,11 +18,14 @@ from backstream.runs.plan import Plan
 from backstream.runs.results import undone_run_id
 from backstream.runs.status import RunStatus
 
+log = logging.getLogger(__name__)
+
 
 def load_past_windows(plan: Plan, max_weeks: int) -> pd.DataFrame:
     """Return the windows of the weeks before the range of a plan, each from the run that published it last.
 
-    Runs in another mode, runs that were rolled back, and runs whose files were deleted do not count.
+    Runs in another mode, runs that were rolled back, and runs whose files were deleted do not count. A run whose
+    file cannot be read does not count either, and a warning names the file.
 
     Args:
         plan: the plan of the run that is checked.
@@ -46,7 +53,23 @@ def _load_windows(plan: Plan, row: RunRow, wanted: Interval) -> pd.DataFrame:
     file = home_of(plan).run(plan.dataset, row.run_id).audit_frame
     if not file.is_file():
         return no_past()
+    try:
+        windows = _read_windows(file, wanted)
+    except (OSError, pa.ArrowException) as error:
+        reason = str(error).partition("\n")[0]
+        log.warning("the bands leave out past run %s: cannot read %s: %s", row.run_id, file, reason)
+        return no_past()
+    return sum_by_window_start(windows)
+
+
+def _read_windows(file: Path, wanted: Interval) -> pd.DataFrame:
+    """Return the expected windows of an interval from an audit frame.
+
+    Raises:
+        ArrowException: when the file is damaged, or lacks a column.
+    """
     start, end = utc_datetime(wanted.start_ms), utc_datetime(wanted.end_ms)
     filters = [("window_start", ">=", start), ("window_start", "<", end), ("is_expected", "=", True)]
-    windows = pq.read_table(file, columns=READ_OF_WINDOWS, filters=filters).to_pandas()
-    return sum_by_window_start(windows)
+    windows = pq.read_table(file, columns=READ_OF_WINDOWS, filters=filters)
+    # Arrow leaves out a column that the file does not have; `select` raises an error that names it.
+    return windows.select(READ_OF_WINDOWS).to_pandas()
