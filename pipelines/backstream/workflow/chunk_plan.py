@@ -48,7 +48,7 @@ def cut_chunks(scope: RunScope, inputs: Sequence[InputFile], index: ArrivalIndex
         reach = read_interval(interval, scope.definition)
         counted = {path: events for path, events in index.events_in(reach).items() if path not in by_footer}
         indexed = [positions[path] for path in counted if path in positions]
-        files = tuple(sorted([*bounds.overlapping(reach), *indexed]))
+        files = tuple(sorted([*bounds.find_positions(reach), *indexed]))
         expected = sum(
             estimate_events(file, interval) if file.path in by_footer else counted[file.path]
             for file in (inputs[position] for position in files)
@@ -77,7 +77,7 @@ class _FileBounds(NamedTuple):
         positions = [position for position, _ in files]
         return cls(*(np.array(values, dtype=np.int64) for values in (positions, first, last)))
 
-    def overlapping(self, interval: Interval) -> list[int]:
+    def find_positions(self, interval: Interval) -> list[int]:
         """Return the positions of the files that may hold an event of the interval."""
         is_near = (self.first_ms < interval.end_ms) & (self.last_ms >= interval.start_ms)
         return [int(position) for position in self.positions[is_near]]

@@ -184,7 +184,7 @@ def _partition_table(cut: CutStream, state: CutState) -> pa.Table:
             {
                 "source_partition": name,
                 "records": position.get("records", 0),
-                "next_seq": _next_seq(position) if cut.reading.sequence else None,
+                "next_seq": _next_seq(position) if cut.read_spec.sequence else None,
                 "last_arrival_time_ms": position.get("last_arrival_ms"),
                 "watermark_ms": split.watermark_ms if split else None,
                 "is_idle": split.is_idle if split else None,

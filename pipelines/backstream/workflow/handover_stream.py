@@ -82,7 +82,7 @@ class CutStream:
         return bool(self.holistic_aggregates or self.definition.source.deduplicate_on)
 
     @property
-    def reading(self) -> ReadSpec:
+    def read_spec(self) -> ReadSpec:
         """The columns of a record that the state depends on."""
         source = self.definition.timed_source
         columns = [*source.key, *source.deduplicate_on]
@@ -112,7 +112,7 @@ def compute_cut_state(database: duckdb.DuckDBPyConnection, cut: CutStream) -> Cu
     Raises:
         SpecError: when the positions of a source partition do not ascend with the arrival time at the cut.
     """
-    definition, reading = cut.definition, cut.reading
+    definition, reading = cut.definition, cut.read_spec
     groups = group_files_by_schema([file.path for file in cut.files], reading)
     queries = CutQueries(reading, groups, cut.at_ms, definition.marker, definition.watermark.delay)
     positions = database.sql(queries.positions()).to_arrow_table()
@@ -145,7 +145,7 @@ def compute_cut_state(database: duckdb.DuckDBPyConnection, cut: CutStream) -> Cu
 
 
 def _open_records(database: duckdb.DuckDBPyConnection, cut: CutStream, members: str) -> pa.Table:
-    payload = {name: column_alias(cut.reading, name) for name in cut.columns}
+    payload = {name: column_alias(cut.read_spec, name) for name in cut.columns}
     return database.sql(open_records_query(members, payload)).to_arrow_table()
 
 
@@ -172,7 +172,7 @@ def _fixed_members(
     """
     window = cut.definition.window.spec()
     assert isinstance(window, Tumbling | Sliding | Cumulate)  # noqa: S101 - sessions have another function
-    reading = cut.reading
+    reading = cut.read_spec
     above_ms = max(watermark_ms - cut.definition.lateness.allowed, reading.valid.start_ms - window.size_ms)
     first_end_ms = first_open_end_ms(window, above_ms)
     records = _select_records(database, cut, first_end_ms - window.size_ms)
@@ -198,7 +198,7 @@ def _fixed_members(
 
 def _select_records(database: duckdb.DuckDBPyConnection, cut: CutStream, start_ms: int) -> str:
     """Return a query of the records before the cut with an event time from an instant on, without duplicates."""
-    reading = cut.reading
+    reading = cut.read_spec
     interval = Interval(max(start_ms, reading.valid.start_ms), max(start_ms + 1, reading.valid.end_ms))
     paths = [file.path for file in cut.files if file.may_hold(interval)] or [cut.files[0].path]
     times = {reading.event_time, reading.arrival_time, reading.partition, reading.sequence}
