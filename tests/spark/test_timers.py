@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.errors import PythonException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from tests.spark.test_parity import random_case
 
 from backstream.conformance import reference_engine
@@ -19,14 +20,15 @@ from backstream.conformance.spark_engine import new_engine
 from backstream.errors import BackstreamError
 from backstream.eventtime.emission import Emission
 from backstream.eventtime.instants import MAX_MS
-from backstream.eventtime.process_functions import Context
+from backstream.eventtime.process_functions import Context, ProcessFunction
 from backstream.eventtime.records import Record, SourceClock
 from backstream.eventtime.timers import run_process
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
 from backstream.eventtime.watermark_sources import compute_watermarks
-from backstream.spark import timers as on_spark
+from backstream.spark.timers import TimerInput, replay_timers_of_streams
 from backstream.spark.watermarks.compress import ClockColumns, compress_events, timeline_of_maxima
 from backstream.spark.watermarks.join import add_watermarks
+from backstream.spark.watermarks.timeline import WatermarkTimeline
 
 
 @dataclass
@@ -104,6 +106,16 @@ def fired(outcomes: Sequence[EngineResult | BackstreamError]) -> list[list[tuple
     return [outcome.timers or [] for outcome in outcomes if isinstance(outcome, EngineResult)]
 
 
+def replay_timers(
+    events: DataFrame,
+    keys: Sequence[str],
+    new_function: Callable[[], ProcessFunction],
+    timeline: WatermarkTimeline,
+) -> DataFrame:
+    one = {0: TimerInput(timeline.all_rises_ms(), new_function)}
+    return replay_timers_of_streams(events.withColumn("stream", F.lit(0)), "stream", keys, one).drop("stream")
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_users_function_fires_as_on_the_reference(spark: SparkSession, seed: int) -> None:
     records = random_stream(seed)
@@ -114,7 +126,7 @@ def test_a_users_function_fires_as_on_the_reference(spark: SparkSession, seed: i
     )
 
     in_force_ms = events.transform(add_watermarks(spark, known, clock))
-    ours = on_spark.replay_timers(in_force_ms, ["user"], Inactivity, known).collect()
+    ours = replay_timers(in_force_ms, ["user"], Inactivity, known).collect()
 
     theirs = run_process(records, compute_watermarks(records, EMISSION, clock, [0, 1]), Inactivity).firings
     assert len(theirs) > 20
@@ -144,7 +156,7 @@ def test_several_keys_are_given_as_a_tuple_and_a_failure_names_them(spark: Spark
 
     in_force_ms = events.transform(add_watermarks(spark, known, clock))
     with pytest.raises(PythonException) as failed:
-        on_spark.replay_timers(in_force_ms, ["user", "value"], Failing, known).collect()
+        replay_timers(in_force_ms, ["user", "value"], Failing, known).collect()
     assert (
         "process function Failing failed at the timer of 1970-01-01T00:00:00.005Z, key ('a', 1):"
         " LookupError('no such rate')" in str(failed.value)

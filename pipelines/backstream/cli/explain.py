@@ -57,7 +57,7 @@ def explain_command(
 
     with report_errors():
         home, name = Home.from_environment(), dataset_name(dataset)
-        found = explain_window(home, name, window, parse_key(key or []))
+        found = explain_window(home, name, window, _parse_key(key or []))
         live = compare_with_live(found, against, columns, home) if against else []
         if form is OutputFormat.JSON:
             print(json.dumps(explanation_json(found, limit) | ({"live": live} if against else {}), indent=1))
@@ -108,7 +108,7 @@ def verify_command(
             raise typer.Exit(1)
 
 
-def parse_key(texts: list[str]) -> dict[str, str]:
+def _parse_key(texts: list[str]) -> dict[str, str]:
     """Return the values of key columns by name.
 
     Raises:

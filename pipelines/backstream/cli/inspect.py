@@ -92,7 +92,7 @@ def _cells(run: RunState, now_ms: int) -> tuple[str, ...]:
         run.state.value,
         run.verdict or _NO_VALUE,
         _NO_VALUE if run.rows is None else f"{run.rows:,}",
-        rough_duration(run.seconds),
+        _rough_duration(run.seconds),
         f"{run.triggered_by}: {run.reason}" if run.reason else run.triggered_by,
         _progress(run, now_ms),
     )
@@ -106,17 +106,17 @@ def _progress(run: RunState, now_ms: int) -> str:
         return run.phase
     if run.state not in ("running", "audited", "interrupted"):
         return ""
-    quiet = rough_duration((now_ms - run.last_sign_ms) / SECOND_MS)
+    quiet = _rough_duration((now_ms - run.last_sign_ms) / SECOND_MS)
     progress = f"{run.chunks_done} of {run.chunks} chunks, last heartbeat {quiet} ago"
     if run.state != "running":
         return progress
     if run.seconds_left is None:
         return f"{progress}, time left unknown"
-    low, high = (rough_duration(seconds) for seconds in run.seconds_left)
+    low, high = (_rough_duration(seconds) for seconds in run.seconds_left)
     return f"{progress}, {low} left" if low == high else f"{progress}, {low} to {high} left"
 
 
-def rough_duration(seconds: float) -> str:
+def _rough_duration(seconds: float) -> str:
     """Return a duration in its two largest units, e.g., `2h5m`, or in seconds if it is below a minute."""
     value_ms = max(0, round(seconds)) * SECOND_MS
     for unit_ms, step_ms in ((DAY_MS, HOUR_MS), (HOUR_MS, MINUTE_MS)):

@@ -76,13 +76,13 @@ def _maybe_ms(text: str | None, name: str) -> int | None:
     return None if text is None else instant_ms(text, name)
 
 
-quality = typer.Typer(
+_quality = typer.Typer(
     no_args_is_help=True, help="Check the expectation suites that decide whether a run is published."
 )
-app.add_typer(quality, name="quality")
+app.add_typer(_quality, name="quality")
 
 
-@quality.command()
+@_quality.command()
 def check(
     suites: Annotated[
         list[str] | None,

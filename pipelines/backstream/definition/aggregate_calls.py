@@ -27,7 +27,7 @@ _ORDERLESS = ("sort_array", "array_sort", "size", "array_size", "cardinality", "
 _EXAMPLE = "must have an aggregate such as count(*) or avg(x)"
 
 
-def is_aggregate(name: str, functions: Functions) -> bool:
+def _is_aggregate(name: str, functions: Functions) -> bool:
     """Return whether a function is an aggregate: one of Spark, or a custom one."""
     return name in AGGREGATES or (name in functions and functions[name].kind == "aggregate")
 
@@ -46,10 +46,10 @@ def aggregate_problem(text: str, functions: Functions, keys: Collection[str]) ->
         keys: the key columns, which an expression may use outside of its aggregates.
     """
     calls = find_calls(text)
-    problem = function_problem(text, functions)
+    problem = _function_problem(text, functions)
     if problem:
         return problem
-    aggregates = [call for call in calls if is_aggregate(call.name, functions)]
+    aggregates = [call for call in calls if _is_aggregate(call.name, functions)]
     if not aggregates:
         return _EXAMPLE
     if any(_is_within(inner, outer) for outer in aggregates for inner in aggregates):
@@ -64,13 +64,13 @@ def aggregate_problem(text: str, functions: Functions, keys: Collection[str]) ->
 
 def record_problem(text: str, functions: Functions) -> str | None:
     """Return the reason why an expression has no value for one row, without other rows; None if it has."""
-    if problem := function_problem(text, functions):
+    if problem := _function_problem(text, functions):
         return problem
-    names = [call.name for call in find_calls(text) if is_aggregate(call.name, functions)]
+    names = [call.name for call in find_calls(text) if _is_aggregate(call.name, functions)]
     return f"must not have an aggregate such as {names[0]}" if names else None
 
 
-def function_problem(text: str, functions: Functions) -> str | None:
+def _function_problem(text: str, functions: Functions) -> str | None:
     """Return the reason why a function in an expression cannot be used; None if all can."""
     calls = find_calls(text)
     if any(call.is_over for call in calls) or sqlglot.parse_one(text, dialect="spark").find(

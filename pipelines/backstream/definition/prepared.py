@@ -86,7 +86,7 @@ def reason_to_copy(source: Source) -> str | None:
 
 def is_copied(definition: Definition, home: Home) -> bool:
     """Return whether local copies of the files are all the preparation that a source needs."""
-    if reason_to_copy(definition.source) is None or reason_to_convert(definition) is not None:
+    if reason_to_copy(definition.source) is None or _reason_to_convert(definition) is not None:
         return False
     return not prepared_folder(definition, home).is_dir()
 
@@ -99,7 +99,7 @@ def as_copied(definition: Definition, home: Home) -> Definition:
 
 def is_prepared(definition: Definition, home: Home) -> bool:
     """Return whether the source is read from prepared files: its settings need it, or its files needed it."""
-    if reason_to_convert(definition) is not None:
+    if _reason_to_convert(definition) is not None:
         return True
     has_prepared_files = (home.path / "prepared" / definition.name).is_dir()
     return has_prepared_files and prepared_folder(definition, home).is_dir()
@@ -107,10 +107,10 @@ def is_prepared(definition: Definition, home: Home) -> bool:
 
 def reason_to_prepare(definition: Definition) -> str | None:
     """Return the setting because of which no engine can read the source in place; None if there is none."""
-    return reason_to_convert(definition) or reason_to_copy(definition.source)
+    return _reason_to_convert(definition) or reason_to_copy(definition.source)
 
 
-def reason_to_convert(definition: Definition) -> str | None:
+def _reason_to_convert(definition: Definition) -> str | None:
     """Return the setting that an engine cannot read from Parquet files; None if there is none."""
     source = definition.source
     if source.parts:
@@ -141,8 +141,8 @@ def as_prepared(definition: Definition, home: Home) -> Definition:
         parts=source.parts,
     ).model_copy(update={"event_time_range": source.event_time_range, "corrupt_files": source.corrupt_files})
     marker = definition.watermark.marker
-    watermark = definition.watermark.model_copy(update={"marker": marker and flatten_paths(marker)})
-    aggregates = {name: flatten_paths(call) for name, call in definition.aggregates.items()}
+    watermark = definition.watermark.model_copy(update={"marker": marker and _flatten_paths(marker)})
+    aggregates = {name: _flatten_paths(call) for name, call in definition.aggregates.items()}
     update = {"source": prepared, "watermark": watermark, "aggregates": aggregates, "inputs": {}}
     for name, section in (("job", definition.job), ("process", definition.process)):
         if section and section.reads is not None:
@@ -198,7 +198,7 @@ def column_of_path(path: str) -> str:
     return path.replace(".", "_")
 
 
-def flatten_paths(expression: str) -> str:
+def _flatten_paths(expression: str) -> str:
     """Return a SQL expression with plain columns in place of dotted paths; the rest of its text is unchanged."""
     from backstream.definition.nested_columns import replace_paths
 

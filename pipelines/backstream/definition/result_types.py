@@ -15,9 +15,9 @@ from backstream.definition.spark_functions import words
 Types = Mapping[str, str]
 """Spark SQL types by name: of columns, or of the results of functions."""
 
-INTEGRAL = ("tinyint", "smallint", "int", "bigint")
+_INTEGRAL = ("tinyint", "smallint", "int", "bigint")
 """The integral types, from narrow to wide."""
-FLOATING = ("float", "double")
+_FLOATING = ("float", "double")
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
 """The precision of the decimal that holds all values of an integral type."""
 _MAX_PRECISION, _MIN_SCALE = 38, 6
@@ -88,17 +88,17 @@ class ResultTypes:
             (("cast", "trycast"), lambda node: spark_type(node.args["to"])),
             (_OF_FIRST, lambda node: self.of(_first(node))),
             (("withingroup",), self._within_group),
-            (_OF_ALL, lambda node: shared_type(self._all(_arguments(node)))),
+            (_OF_ALL, lambda node: _shared_type(self._all(_arguments(node)))),
             (("if", "case", "nvl2"), self._arms),
             (("add", "sub", "mul", "div", "mod"), self._arithmetic),
             (("safeadd", "safesubtract", "safemultiply"), self._arithmetic),
-            (_SUMS, lambda node: sum_type(self.of(_first(node)))),
-            (_MEANS, lambda node: mean_type(self.of(_first(node)))),
+            (_SUMS, lambda node: _sum_type(self.of(_first(node)))),
+            (_MEANS, lambda node: _mean_type(self.of(_first(node)))),
             (_COLLECTIONS, lambda node: _array_of(self.of(_first(node)))),
             (("quantile",), lambda node: self._per_quantile(node, "double")),
             (("approxquantile",), lambda node: self._per_quantile(node, self.of(node.this))),
             (("arraymax", "arraymin", "bracket"), lambda node: _element_of(self.of(node.this))),
-            (("array",), lambda node: _array_of(shared_type(self._all(node.expressions)))),
+            (("array",), lambda node: _array_of(_shared_type(self._all(node.expressions)))),
             (("struct",), self._struct),
             (("concat", "dpipe"), self._concatenation),
             (("round", "bround", "ceil", "floor"), self._rounding),
@@ -131,7 +131,7 @@ class ResultTypes:
     def _arms(self, node: exp.Expr) -> str | None:
         arms = [node.args.get("true"), node.args.get("false"), node.args.get("default")]
         arms += [branch.args.get("true") for branch in node.args.get("ifs") or ()]
-        return shared_type(self._all(arm for arm in arms if arm is not None))
+        return _shared_type(self._all(arm for arm in arms if arm is not None))
 
     def _arithmetic(self, node: exp.Expr) -> str | None:
         left, right = self.of(node.this), self.of(node.expression)
@@ -147,7 +147,7 @@ class ResultTypes:
             return "double" if _are_numbers(left, right) else None
         if "float" in (left, right) and left != right:
             return "double" if _are_numbers(left, right) else None
-        return shared_type([left, right]) if _are_numbers(left, right) else None
+        return _shared_type([left, right]) if _are_numbers(left, right) else None
 
     def _per_quantile(self, node: exp.Expr, kind: str | None, quantile: exp.Expr | None = None) -> str | None:
         asked = quantile or node.args.get("quantile") or node.expression
@@ -166,8 +166,8 @@ class ResultTypes:
         kind = self.of(node.this)
         is_whole = node.key in ("ceil", "floor") and not node.args.get("decimals")
         if is_whole:
-            return "bigint" if kind in (*INTEGRAL, *FLOATING) else None
-        return kind if kind in (*INTEGRAL, *FLOATING) and node.key not in ("ceil", "floor") else None
+            return "bigint" if kind in (*_INTEGRAL, *_FLOATING) else None
+        return kind if kind in (*_INTEGRAL, *_FLOATING) and node.key not in ("ceil", "floor") else None
 
 
 _OPERATORS = {"safeadd": "add", "safesubtract": "sub", "safemultiply": "mul"}
@@ -199,15 +199,15 @@ def spark_type(kind: exp.DataType) -> str:
     return _DEFAULT_DECIMAL if text == "decimal" else text
 
 
-def shared_type(kinds: Sequence[str | None]) -> str | None:
+def _shared_type(kinds: Sequence[str | None]) -> str | None:
     """Return the type that holds the values of all of these types; None if that is unknown."""
     if None in kinds:
         return None
     different = {kind for kind in kinds if kind not in (None, "void")}
     if len(different) <= 1:
         return next(iter(different), "void")
-    if different <= set(INTEGRAL):
-        return max(different, key=INTEGRAL.index)
+    if different <= set(_INTEGRAL):
+        return max(different, key=_INTEGRAL.index)
     if "double" in different and _are_numbers(*different):
         return "double"
     sizes = [_decimal_of(kind) for kind in different]
@@ -217,20 +217,20 @@ def shared_type(kinds: Sequence[str | None]) -> str | None:
     return _decimal(max(size[0] - size[1] for size in sizes if size) + scale, scale)
 
 
-def sum_type(kind: str | None) -> str | None:
+def _sum_type(kind: str | None) -> str | None:
     """Return the type of a sum."""
     if kind is not None and (size := _decimal_size(kind)):
         return f"decimal({min(_MAX_PRECISION, size[0] + 10)},{size[1]})"
-    if kind in INTEGRAL:
+    if kind in _INTEGRAL:
         return "bigint"
-    return "double" if kind in FLOATING else None
+    return "double" if kind in _FLOATING else None
 
 
-def mean_type(kind: str | None) -> str | None:
+def _mean_type(kind: str | None) -> str | None:
     """Return the type of an average."""
     if kind is not None and (size := _decimal_size(kind)):
         return f"decimal({min(_MAX_PRECISION, size[0] + 4)},{min(_MAX_PRECISION, size[1] + 4)})"
-    return "double" if kind in (*INTEGRAL, *FLOATING) else None
+    return "double" if kind in (*_INTEGRAL, *_FLOATING) else None
 
 
 def _function_name(node: exp.Expr) -> str:
@@ -270,7 +270,7 @@ def _element_of(kind: str | None) -> str | None:
 
 
 def _are_numbers(*kinds: str) -> bool:
-    return all(kind in (*INTEGRAL, *FLOATING) or _DECIMAL.fullmatch(kind) for kind in kinds)
+    return all(kind in (*_INTEGRAL, *_FLOATING) or _DECIMAL.fullmatch(kind) for kind in kinds)
 
 
 def _decimal_size(kind: str) -> tuple[int, int] | None:
@@ -280,7 +280,7 @@ def _decimal_size(kind: str) -> tuple[int, int] | None:
 
 def _decimal_of(kind: str, node: exp.Expr | None = None) -> tuple[int, int] | None:
     """Return precision and scale of the decimal that holds a type, or an integral literal."""
-    if isinstance(node, exp.Literal) and kind in INTEGRAL:
+    if isinstance(node, exp.Literal) and kind in _INTEGRAL:
         return len(str(node.this)), 0
     return (_DIGITS[kind], 0) if kind in _DIGITS else _decimal_size(kind)
 

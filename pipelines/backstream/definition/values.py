@@ -20,7 +20,7 @@ from backstream.errors import SpecError
 from backstream.eventtime.instants import DAY_MS, duration_ms, duration_text, instant_ms, instant_text
 from backstream.user_code import USER_CODE_PATTERN
 
-MAX_DURATION_MS = 36_500 * DAY_MS
+_MAX_DURATION_MS = 36_500 * DAY_MS
 """Maximum of all durations: a century, so that sums of instants and durations stay far within 64 bits."""
 
 
@@ -29,8 +29,8 @@ def _parse_duration(value: object) -> int:
         msg = f'must be a duration such as "1h", "30m" or "200ms", got {value!r}'
         raise ValueError(msg)  # noqa: TRY004 - pydantic reports ValueError, not TypeError
     value_ms = duration_ms(value)
-    if abs(value_ms) > MAX_DURATION_MS:
-        msg = f"must be at most {duration_text(MAX_DURATION_MS)}, got {value}"
+    if abs(value_ms) > _MAX_DURATION_MS:
+        msg = f"must be at most {duration_text(_MAX_DURATION_MS)}, got {value}"
         raise ValueError(msg)
     return value_ms
 

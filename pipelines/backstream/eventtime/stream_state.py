@@ -101,7 +101,7 @@ class OpenWindow:
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Self:
         """Return the window that `asdict` and JSON wrote."""
-        return cls(**{**content, "key": from_json_key(content["key"]), "records": tuple(content["records"])})
+        return cls(**{**content, "key": _from_json_key(content["key"]), "records": tuple(content["records"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +116,12 @@ class ProcessState:
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Self:
         """Return the state that `asdict` and JSON wrote."""
-        return cls(**{**content, "key": from_json_key(content["key"]), "timers_ms": tuple(content["timers_ms"])})
+        return cls(**{**content, "key": _from_json_key(content["key"]), "timers_ms": tuple(content["timers_ms"])})
 
 
-def from_json_key(key: Any) -> Hashable:
+def _from_json_key(key: Any) -> Hashable:
     """Return a key as it was before JSON, which has lists in place of tuples."""
-    return tuple(map(from_json_key, key)) if isinstance(key, list) else key
+    return tuple(map(_from_json_key, key)) if isinstance(key, list) else key
 
 
 def read_attributes(thing: object, role: str) -> dict[str, Any]:

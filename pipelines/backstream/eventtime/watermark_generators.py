@@ -71,7 +71,7 @@ class WatermarkGenerator(Protocol):
 
 
 @dataclass(slots=True)
-class BoundedOutOfOrdernessWatermarks:
+class _BoundedOutOfOrdernessWatermarks:
     """The watermark `max(event time) - delay - 1`.
 
     Later events are expected from the maximum event time minus the delay on.
@@ -101,7 +101,7 @@ class BoundedOutOfOrdernessWatermarks:
 
 
 @dataclass(slots=True)
-class PunctuatedWatermarks:
+class _PunctuatedWatermarks:
     """The watermark of a marker record, emitted right after that record. It is not reduced by 1."""
 
     delay_ms: int
@@ -123,7 +123,7 @@ class PunctuatedWatermarks:
 
 
 @dataclass(slots=True)
-class TimeLagWatermarks:
+class _TimeLagWatermarks:
     """The watermark `clock - delay`, independent of events."""
 
     delay_ms: int
@@ -142,7 +142,7 @@ class TimeLagWatermarks:
 
 @dataclass(slots=True)
 class OnEventWatermarks:
-    """The watermark of `BoundedOutOfOrdernessWatermarks`, emitted after each record instead of at ticks."""
+    """The watermark of `_BoundedOutOfOrdernessWatermarks`, emitted after each record instead of at ticks."""
 
     delay_ms: int
     _max_ms: int = MIN_MS
@@ -169,7 +169,7 @@ class OnEventWatermarks:
 
 @dataclass(slots=True)
 class MicroBatchWatermarks:
-    """The watermark of `BoundedOutOfOrdernessWatermarks`, one batch later.
+    """The watermark of `_BoundedOutOfOrdernessWatermarks`, one batch later.
 
     A tick ends a batch and emits the watermark of the batches before it. Spark Structured Streaming does the same:
     it classifies late events of a batch by the watermark with which the batch before it began.
@@ -199,7 +199,7 @@ class MicroBatchWatermarks:
 
 
 @dataclass(slots=True)
-class NoWatermarks:
+class _NoWatermarks:
     """No watermark before the final one."""
 
     def snapshot_state(self) -> dict[str, int]:
@@ -314,11 +314,11 @@ def generator_factory(strategy: WatermarkStrategy) -> Callable[[], WatermarkGene
         custom()  # fail before anything runs
         return custom
     kinds: dict[StrategyKind, Callable[[], WatermarkGenerator]] = {
-        StrategyKind.NONE: NoWatermarks,
-        StrategyKind.PER_SOURCE: NoWatermarks,  # each source has its own generators
-        StrategyKind.MONOTONOUS: lambda: BoundedOutOfOrdernessWatermarks(0),
-        StrategyKind.BOUNDED: lambda: BoundedOutOfOrdernessWatermarks(strategy.delay_ms),
-        StrategyKind.PUNCTUATED: lambda: PunctuatedWatermarks(strategy.delay_ms),
-        StrategyKind.TIME_LAG: lambda: TimeLagWatermarks(strategy.delay_ms),
+        StrategyKind.NONE: _NoWatermarks,
+        StrategyKind.PER_SOURCE: _NoWatermarks,  # each source has its own generators
+        StrategyKind.MONOTONOUS: lambda: _BoundedOutOfOrdernessWatermarks(0),
+        StrategyKind.BOUNDED: lambda: _BoundedOutOfOrdernessWatermarks(strategy.delay_ms),
+        StrategyKind.PUNCTUATED: lambda: _PunctuatedWatermarks(strategy.delay_ms),
+        StrategyKind.TIME_LAG: lambda: _TimeLagWatermarks(strategy.delay_ms),
     }
     return kinds[strategy.kind]

@@ -38,9 +38,9 @@ FORMAT = "backstream.format"
 FORMAT_VERSION = 2
 MADE_BY = "backstream.made_by"
 """Table property: the version of backstream that created the table."""
-SHOWN = "shown"
+_SHOWN = "shown"
 """Property of an open catalog: its address without passwords."""
-PLACE = "location-of-tables"
+_PLACE = "location-of-tables"
 """Property of an open catalog: the location of the warehouse; empty if only the catalog's namespaces have one."""
 
 
@@ -78,7 +78,7 @@ def _open_with(home: Home, opener: Callable[[CatalogAddress, Mapping[str, str]],
     catalog = catalog or _empty_catalog(home)
     warehouse = Warehouse.from_home(home)
     is_known = warehouse.is_given or address.warehouse
-    catalog.properties |= {SHOWN: shown, PLACE: warehouse.location if is_known else ""}
+    catalog.properties |= {_SHOWN: shown, _PLACE: warehouse.location if is_known else ""}
     return catalog
 
 
@@ -136,7 +136,7 @@ def load_table(catalog: Catalog, name: str) -> Table:
     try:
         return require_known_format(catalog.load_table(table_identifier(name)))
     except NoSuchTableError:
-        msg = f"no table `{name}` in the lake ({catalog.properties.get(SHOWN, catalog.name)})"
+        msg = f"no table `{name}` in the lake ({catalog.properties.get(_SHOWN, catalog.name)})"
         raise LedgerError(msg) from None
 
 
@@ -147,7 +147,7 @@ def new_table_location(catalog: Catalog, name: str) -> str:
         SetupError: if neither the settings nor the namespace has a location.
     """
     *levels, table = table_identifier(name)
-    place = catalog.properties[PLACE]
+    place = catalog.properties[_PLACE]
     if catalog.properties.get("warehouse") != place:
         with suppress(NoSuchNamespaceError):
             if location := catalog.load_namespace_properties(tuple(levels)).get("location"):
@@ -155,7 +155,7 @@ def new_table_location(catalog: Catalog, name: str) -> str:
     if not place:
         msg = (
             f"no location for the new table `{name}`: the namespace {'.'.join(levels)} of the catalog"
-            f" {catalog.properties[SHOWN]} has no property `location`\n\n"
+            f" {catalog.properties[_SHOWN]} has no property `location`\n\n"
             f"hint: set {WAREHOUSE_VARIABLE}"
         )
         raise SetupError(msg)
@@ -183,7 +183,7 @@ def require_known_format(table: Table) -> Table:
 
 
 def _catalog_failed(catalog: Catalog, error: Exception) -> CatalogError:
-    facts = f"the catalog failed: {catalog.properties.get(SHOWN, catalog.name)}\n  {describe_cause(error)}"
+    facts = f"the catalog failed: {catalog.properties.get(_SHOWN, catalog.name)}\n  {describe_cause(error)}"
     if not (action := _attempt_text(error)):
         return CatalogError(facts)
     return CatalogError(

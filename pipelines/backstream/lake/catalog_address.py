@@ -15,8 +15,8 @@ from backstream.runs.home import CATALOG_NAME_VARIABLE, CATALOG_VARIABLE, NAMESP
 
 CATALOG_NAME = "backstream"
 """The name of a catalog that an address describes; a database of PyIceberg may hold several catalogs."""
-SQL, REST, HIVE, GLUE = "sql", "rest", "hive", "glue"
-_KINDS = {"http": REST, "https": REST, "thrift": HIVE, "glue": GLUE}
+SQL, _REST, _HIVE, _GLUE = "sql", "rest", "hive", "glue"
+_KINDS = {"http": _REST, "https": _REST, "thrift": _HIVE, "glue": _GLUE}
 _SQLITE = "sqlite:///"
 _NAMESPACE = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 _PASSWORD = re.compile(r"(://[^:/@]*):[^@/]*@")
@@ -52,7 +52,7 @@ class CatalogAddress:
         if (kind := _KINDS.get(scheme, SQL)) == SQL:
             return cls(CATALOG_NAME, SQL, {"uri": uri})
         parts = urlsplit(uri)
-        address = {} if kind == GLUE else {"uri": parts._replace(query="", fragment="").geturl()}
+        address = {} if kind == _GLUE else {"uri": parts._replace(query="", fragment="").geturl()}
         return cls(CATALOG_NAME, kind, dict(parse_qsl(parts.query)) | address)
 
     @classmethod

@@ -19,7 +19,7 @@ from backstream.errors import CommitError, CountError, LedgerError
 from backstream.lake.catalog_errors import is_catalog_error
 from backstream.lake.snapshot_producers import OneTransaction, remove_manifests, stage_snapshot
 
-ATTEMPTS = 8
+_ATTEMPTS = 8
 _FIRST_PAUSE_S = 0.05
 _MAX_PAUSE_S = 2.0
 
@@ -50,7 +50,7 @@ def with_retries(what: str, attempt: Callable[[], Result]) -> Result:
         CommitError: if all attempts conflicted with other commits.
     """
     last = CommitFailedException()
-    for retry in range(ATTEMPTS):
+    for retry in range(_ATTEMPTS):
         try:
             with note_attempt(what):
                 return attempt()
@@ -61,7 +61,7 @@ def with_retries(what: str, attempt: Callable[[], Result]) -> Result:
     if last.__cause__ is not None and is_catalog_error(last.__cause__):
         last.__cause__.add_note(what)
         raise last.__cause__
-    msg = f"could not {what}: all {ATTEMPTS} attempts conflicted with other commits\n\nhint: try again"
+    msg = f"could not {what}: all {_ATTEMPTS} attempts conflicted with other commits\n\nhint: try again"
     raise CommitError(msg)
 
 

@@ -36,7 +36,7 @@ from backstream.runs.home import Home, list_drafts
 from backstream.runs.manifest import Manifest
 from backstream.runs.table_schemas import RESTATEMENTS, TABLES
 
-MIN_GRACE_MS = HOUR_MS
+_MIN_GRACE_MS = HOUR_MS
 """The minimum for an object store: any running publication has copied some of its files within this time."""
 
 
@@ -91,7 +91,7 @@ def vacuum_tables(
         if expire_before_ms is not None:
             expired = _expire_snapshots(catalog, dataset, expire_before_ms, dry_run=dry_run)
         if keep_runs is not None:
-            expired += expire_old_runs(home, catalog, dataset, keep_runs, dry_run=dry_run)
+            expired += _expire_old_runs(home, catalog, dataset, keep_runs, dry_run=dry_run)
         # The files are listed before the tables are loaded, so that newly committed files are reachable.
         listed = {
             name: [(folder, list(folder.files())) for folder in table_folders]
@@ -121,7 +121,7 @@ def touch_staged_files(manifests: Sequence[Manifest]) -> None:
                     os.utime(file.path)
 
 
-def expire_old_runs(home: Home, catalog: Catalog, dataset: str, keep_runs: int, *, dry_run: bool) -> int:
+def _expire_old_runs(home: Home, catalog: Catalog, dataset: str, keep_runs: int, *, dry_run: bool) -> int:
     """Delete the tags of old runs, expire the snapshots that only these tags retained, and return their number.
 
     The newest `keep_runs` runs are kept, and so is the base of the oldest one, so that it can be rolled back. The
@@ -226,9 +226,9 @@ def _require_grace(folders: Mapping[str, Sequence[Folder]], grace_ms: int) -> No
         SpecError: if the grace period is too short for that.
     """
     for name, table_folders in folders.items():
-        if grace_ms < MIN_GRACE_MS and any(isinstance(folder, StoreFolder) for folder in table_folders):
+        if grace_ms < _MIN_GRACE_MS and any(isinstance(folder, StoreFolder) for folder in table_folders):
             msg = (
-                f"the grace period must be at least {duration_text(MIN_GRACE_MS)} in an object store, got"
+                f"the grace period must be at least {duration_text(_MIN_GRACE_MS)} in an object store, got"
                 f" {duration_text(grace_ms)} (table `{name}`)\n\n"
                 "hint: with --dry-run it may be shorter"
             )

@@ -63,7 +63,7 @@ def require_ownable(catalog: Catalog, owner: TableOwner) -> None:
         table = catalog.load_table(table_identifier(owner.dataset))
     except NoSuchTableError:
         return
-    require_owner(table, owner)
+    _require_owner(table, owner)
 
 
 def list_former_tables(catalog: Catalog, owner: TableOwner) -> list[str]:
@@ -83,7 +83,7 @@ def record_owner(table: Table, owner: TableOwner) -> None:
         CommitFailedException: if the rows, or the owner in a catalog other than REST, changed since the table was
             loaded; nothing is recorded.
     """
-    require_owner(table, owner)
+    _require_owner(table, owner)
     if any(table.properties.get(name) != value for name, value in owner.properties.items()):
         transaction = OneTransaction(table)
         transaction.require_current_snapshot(owner.properties)
@@ -98,7 +98,7 @@ def remember_definition(owner: TableOwner) -> None:
         write_text(path, str(owner.definition.resolve()))
 
 
-def require_owner(table: Table, owner: TableOwner) -> None:
+def _require_owner(table: Table, owner: TableOwner) -> None:
     """Check a loaded table, as `require_ownable` does.
 
     Raises:

@@ -79,7 +79,7 @@ def _publish_windows(catalog: Catalog, plan: Plan, manifests: Sequence[Manifest]
     with note_attempt(f"publish {plan.dataset} {plan.range}"):
         added = _import_files(table, plan, WINDOWS, staged[WINDOWS])
     append_side_tables(catalog, plan, staged)
-    append_restatements(catalog, plan.dataset, plan_replacement(table, plan, added))
+    append_restatements(catalog, plan.dataset, _plan_replacement(table, plan, added))
     return _commit_windows(catalog, plan, added)
 
 
@@ -94,10 +94,10 @@ def preview_replacement(catalog: Catalog, plan: Plan, manifests: Sequence[Manife
     table = load_table(catalog, plan.tables[WINDOWS].name)
     require_planned_schema(table, plan.tables[WINDOWS])
     staged = to_data_files(table, check_staged_files(plan, WINDOWS, manifests))
-    return plan_replacement(table, plan, staged)
+    return _plan_replacement(table, plan, staged)
 
 
-def plan_replacement(table: Table, plan: Plan, added: Sequence[DataFile]) -> Replacement:
+def _plan_replacement(table: Table, plan: Plan, added: Sequence[DataFile]) -> Replacement:
     """Return the files that a plan's new files replace in the table as it was loaded."""
     removed = list_files(table, plan.range)
     properties = snapshots.summary_properties(plan, _count_rows(added), _count_rows(removed), len(added))
@@ -157,7 +157,7 @@ def _commit_windows(catalog: Catalog, plan: Plan, added: Sequence[DataFile]) -> 
             return _publication(catalog, plan, published, already=True)
         require_no_conflict(table, plan)
         record_owner(table, TableOwner.from_plan(plan))
-        replacement = plan_replacement(table, plan, added)
+        replacement = _plan_replacement(table, plan, added)
         snapshot = commit_snapshot(
             table,
             Operation.OVERWRITE,

@@ -74,7 +74,7 @@ def count_rows_by_day(home: Home, dataset: str, interval: Interval) -> dict[int,
             table = catalog.load_table(table_identifier(dataset))
         except NoSuchTableError:
             return {}
-        days = group_files_by_day(list_files(table, interval))
+        days = _group_files_by_day(list_files(table, interval))
     return {day * DAY_MS: sum(file.record_count for file in files) for day, files in days.items()}
 
 
@@ -139,7 +139,7 @@ def _day_range(table: Table, snapshot_id: int | None) -> range | None:
     return range(min(days), max(days) + 1) if days else None
 
 
-def group_files_by_day(files: Iterable[DataFile]) -> Mapping[int, list[DataFile]]:
+def _group_files_by_day(files: Iterable[DataFile]) -> Mapping[int, list[DataFile]]:
     """Return the files by day, counted from 1970-01-01."""
     files_by_day: dict[int, list[DataFile]] = defaultdict(list)
     for file in files:
@@ -154,7 +154,7 @@ def pair_files_by_day(
 
     Days are combined up to `MAX_ROWS` rows, because each scan costs milliseconds even for a few rows.
     """
-    old_by_day, new_by_day = group_files_by_day(old), group_files_by_day(new)
+    old_by_day, new_by_day = _group_files_by_day(old), _group_files_by_day(new)
     old_files: list[DataFile] = []
     new_files: list[DataFile] = []
     pending_rows = 0

@@ -24,7 +24,7 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.table.update.snapshot import _MergeAppendFiles, _OverwriteFiles
 
-MAIN = "main"
+_MAIN = "main"
 
 
 class _Unchanged(ValidatableTableRequirement):
@@ -73,7 +73,7 @@ class OneTransaction(Transaction):
         So do changes of the named properties, except in a REST catalog, which has no such requirement.
         """
         metadata = self._table.metadata
-        current = {"ref": MAIN, "snapshot-id": metadata.current_snapshot_id}
+        current = {"ref": _MAIN, "snapshot-id": metadata.current_snapshot_id}
         self._requirements += (AssertRefSnapshotId.model_validate(current),)
         if isinstance(self._table.catalog, MetastoreCatalog):
             self._requirements += (_require_properties(metadata, properties),)  # type: ignore[operator] # a union of its own

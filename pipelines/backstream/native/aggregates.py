@@ -47,7 +47,7 @@ def merge_partials(aggregates: Sequence[Aggregate], only: str = "", suffix: str 
     return {
         name + suffix: f"{_merge_function(aggregate)}({quote_name(name)}){only}"
         for aggregate in aggregates
-        for name in partial_names(aggregate)
+        for name in _partial_names(aggregate)
     }
 
 
@@ -55,7 +55,7 @@ def _merge_function(aggregate: Aggregate) -> str:
     return aggregate.function if aggregate.function in ("min", "max") else "sum"
 
 
-def partial_names(aggregate: Aggregate) -> Iterator[str]:
+def _partial_names(aggregate: Aggregate) -> Iterator[str]:
     """Yield the names of an aggregate's partial values."""
     for number in range(2 if aggregate.function == "avg" else 1):
         yield partial_aggregate(aggregate, number)

@@ -229,7 +229,7 @@ class RawInput:
         keys = [column_alias(reading, name) for name in names]
         base = scan_query(group_files_by_schema(files, reading), reading, readable_within(reading, whole))
         grouped = ", ".join(["target", *keys])
-        order = key_order_sql(keys, salt)
+        order = _key_order_sql(keys, salt)
         with _open_database() as database:
             bounds = {"low": [span.start_ms for span in spans], "high": [span.end_ms for span in spans]}
             database.register("spans", pa.table({**bounds, "target": list(range(len(spans)))}))
@@ -303,7 +303,7 @@ class RawInput:
             return database.sql(f"SELECT {selected} FROM ({records}) WHERE {where}{grouping}").to_arrow_table()
 
 
-def key_order_sql(columns: Sequence[str], salt: str) -> str:
+def _key_order_sql(columns: Sequence[str], salt: str) -> str:
     """Return an expression that orders keys as if at random: the same for the same values and salt."""
     texts = [f"coalesce({name}::VARCHAR, chr(0))" for name in columns]
     return f"md5(concat_ws(chr(1), {', '.join([quote_text(salt), *texts])}))"

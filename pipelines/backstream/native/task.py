@@ -217,11 +217,11 @@ def own_output(output: TaskOutput) -> TaskOutput:
     return replace(output, path=own_path(output.path))
 
 
-def task_file_name(number: int, attempt: str) -> str:
+def _task_file_name(number: int, attempt: str) -> str:
     """Return the name of a task's file, with the task's number where Spark puts it."""
     return f"part-{number:05}-{attempt}.parquet"
 
 
 def task_file_path(folder: Path, number: int, attempt: str) -> str:
     """Return the path of a task's file."""
-    return str(folder / task_file_name(number, attempt))
+    return str(folder / _task_file_name(number, attempt))

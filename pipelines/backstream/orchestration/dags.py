@@ -22,7 +22,7 @@ from backstream.orchestration.dag_options import TASK_DEFAULTS, DagOptions
 from backstream.orchestration.definitions import LoadedDefinitions, require_timetable
 from backstream.orchestration.run_tasks import add_restate_tasks, add_restate_trigger, add_run_tasks, input_assets
 
-TAGS = ("backstream",)
+_TAGS = ("backstream",)
 
 _ON_DEMAND: dict[str, Any] = {"schedule": None, "is_paused_upon_creation": False}
 
@@ -143,7 +143,7 @@ def _dag(kind: str, doc: str, definition: Definition, path: Path, options: DagOp
         defaults["deadline"] = deadline
     return DAG(  # noqa: AIR002 - `arguments` has the schedule
         dag_id=f"{kind}_{definition.name}",
-        tags=[*TAGS, kind, definition.name, *options.tags],
+        tags=[*_TAGS, kind, definition.name, *options.tags],
         default_args=TASK_DEFAULTS | dict(options.default_args),
         **(defaults | arguments | dict(options.dag_args)),
     )

@@ -117,7 +117,7 @@ class _JobOperator(SparkSubmitOperator):
         Without a cause, Airflow's text follows, which ends with the last lines of Spark's log.
         """
         status = self._exit_status()
-        cause = sentence or describe_signal(status)
+        cause = sentence or _describe_signal(status)
         command, _, output = str(error).partition("\n")
         parts = (
             [f"job {self.name} failed: {cause}", command, cause]
@@ -260,7 +260,7 @@ _SHELL_STATUS = 128
 """A shell ends with this status plus the signal that ended its program."""
 
 
-def describe_signal(status: int | None) -> str:
+def _describe_signal(status: int | None) -> str:
     """Return the signal that ended a job, and its usual cause; empty for a job that ended by itself."""
     number = -status if status and status < 0 else (status or 0) - _SHELL_STATUS
     cause = _SIGNALS.get(number)  # type: ignore[call-overload]
@@ -359,7 +359,7 @@ def parse_decision(event: Mapping[str, Any]) -> ApprovalDecision:
     return ApprovalDecision(is_approved and bool(name), name, at_text)
 
 
-SCHEDULED = "scheduled"
+_SCHEDULED = "scheduled"
 """Airflow's type of a run that the schedule started."""
 
 WAITING: dict[str, Any] = {
@@ -387,7 +387,7 @@ class RestateOperator(TriggerDagRunOperator):
             AirflowSkipException: when this run is not a scheduled one, or the other DAG is paused.
         """
         run_id, run_type = context["run_id"], context["dag_run"].run_type
-        if run_type != SCHEDULED:
+        if run_type != _SCHEDULED:
             msg = f"only a scheduled run restates earlier days, and this run has the type {run_type.value}"
             raise AirflowSkipException(msg)
         if HAS_PAUSED_STATE and context["ti"].get_dag(self.trigger_dag_id).is_paused:

@@ -103,7 +103,7 @@ def _require_data_interval(data_interval: DataInterval) -> Interval:
             "hint: give both, such as since=2013-02-01T00:00:00Z until=2013-03-01T00:00:00Z"
         )
         raise SpecError(msg)
-    start_ms, end_ms = to_ms(start), to_ms(end)
+    start_ms, end_ms = _to_ms(start), _to_ms(end)
     if start_ms == end_ms:
         msg = (
             f"no range: the run's data interval is empty, it starts and ends at {instant_text(start_ms)}"
@@ -113,12 +113,12 @@ def _require_data_interval(data_interval: DataInterval) -> Interval:
     return backfill_range(start_ms, end_ms)
 
 
-def to_ms(moment: datetime) -> int:
+def _to_ms(moment: datetime) -> int:
     """Return epoch milliseconds, without a difference of datetimes: those of pendulum don't round down."""
     return calendar.timegm(moment.utctimetuple()) * SECOND_MS + moment.microsecond // 1_000
 
 
-FINAL_STATES = ["success", "failed", "upstream_failed", "skipped", "removed"]
+_FINAL_STATES = ["success", "failed", "upstream_failed", "skipped", "removed"]
 
 
 def load_timetable(schedule: str) -> CronDataIntervalTimetable:
@@ -141,12 +141,12 @@ def data_intervals(schedule: str, interval: Interval) -> Iterator[Interval]:
 
     timetable, always = load_timetable(schedule), TimeRestriction(earliest=None, latest=None, catchup=True)
     tick = timetable.infer_manual_data_interval(run_after=instance(utc_datetime(interval.start_ms)))
-    while to_ms(tick.end) < interval.end_ms:
+    while _to_ms(tick.end) < interval.end_ms:
         following = timetable.next_dagrun_info(last_automated_data_interval=tick, restriction=always)
         if following is None or following.data_interval is None:
             return
         tick = following.data_interval
-        yield Interval(to_ms(tick.start), to_ms(tick.end))
+        yield Interval(_to_ms(tick.start), _to_ms(tick.end))
 
 
 def running_data_intervals(ti: Any, dag_id: str, schedule: str, interval: Interval) -> list[Interval]:
@@ -169,4 +169,4 @@ def _may_publish(ti: Any, dag_id: str, logical_date: datetime) -> bool:
     """Return whether the run is unfinished, and its task `publish` too."""
     run = {"dag_id": dag_id, "logical_dates": [logical_date]}
     unfinished_runs = ti.get_dr_count(**run, states=["queued", "running"])
-    return bool(unfinished_runs) and not ti.get_ti_count(**run, task_ids=["publish"], states=FINAL_STATES)
+    return bool(unfinished_runs) and not ti.get_ti_count(**run, task_ids=["publish"], states=_FINAL_STATES)

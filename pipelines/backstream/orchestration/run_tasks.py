@@ -25,12 +25,12 @@ from backstream.orchestration.operators import (
 )
 
 
-def dataset_asset(definition: Definition) -> Asset:
+def _dataset_asset(definition: Definition) -> Asset:
     """Return the asset that schedules downstream DAGs: one event per published range, with its counts."""
     return Asset(name=definition.name, uri=f"backstream://{definition.name}", group="backstream")
 
 
-def days_asset(definition: Definition) -> Asset:
+def _days_asset(definition: Definition) -> Asset:
     """Return the asset whose partitions are the days: one event per published day.
 
     The assets are two, because Airflow does not trigger a DAG without partitions by an event that has one.
@@ -57,8 +57,8 @@ def add_run_tasks(
         options: pool and connection of the Spark jobs.
         request: parameters of the run, as templates; None for the parameters of the DAG.
     """
-    asset = dataset_asset(definition)
-    days = days_asset(definition) if HAS_ASSET_PARTITIONS else None
+    asset = _dataset_asset(definition)
+    days = _days_asset(definition) if HAS_ASSET_PARTITIONS else None
 
     @task
     def plan(request: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:

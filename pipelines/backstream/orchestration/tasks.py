@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 PLAN_KEY = "plan"
 """XCom key of the plan file, which the task `plan` pushes for the later tasks."""
 
-REPLAN_HINT = "to create a new plan, start a new run, or a Backfill with the configuration replan = true"
+_REPLAN_HINT = "to create a new plan, start a new run, or a Backfill with the configuration replan = true"
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ def execute_plan(
                 )
                 recorded.add(impact=impact.as_json())
     if run_params.is_dry_run:
-        log.info("dry run: created the plan only\n%s", describe_plan(plan))
+        log.info("dry run: created the plan only\n%s", _describe_plan(plan))
         return []
     context["ti"].xcom_push(key=PLAN_KEY, value=str(plan.folder.plan))
     max_events = parse_definition(plan.definition, str(definition_path)).max_events_per_job
@@ -156,7 +156,7 @@ def _find_resumable_plan(
     if planned_for != (interval, mode, dict(run_params.overrides), run_params.gate_override):
         log.warning("creating a new plan: the parameters of this run changed since plan %s", plan.plan_hash)
         return None
-    workflow.require_resumable(plan, REPLAN_HINT)
+    workflow.require_resumable(plan, _REPLAN_HINT)
     log.info("%s %s: resuming plan %s; %s", plan.dataset, plan.range, plan.plan_hash, load_progress(plan))
     return plan
 
@@ -280,7 +280,7 @@ def _refresh_dataset_state(definition_path: Path, plan: Plan) -> None:
         log.warning("%s", warning)
 
 
-def describe_plan(plan: Plan) -> str:
+def _describe_plan(plan: Plan) -> str:
     """Return a line with the plan, and a line per chunk with its files, its expected events, and its halo."""
     lines = [f"{plan.dataset}  {plan.range}  {plan.mode}, arrival order {plan.arrival_order}"]
     for chunk in plan.chunks:

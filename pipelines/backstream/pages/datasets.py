@@ -128,10 +128,10 @@ def load_datasets(records: PageStore, dag_ids: Collection[str]) -> list[Dataset]
     """
     entries = load_definition_entries()
     names = sorted(name for name in entries.keys() | records.datasets() if BACKFILL + name in dag_ids)
-    return [load_dataset(records, name, entries.get(name)) for name in names]
+    return [_load_dataset(records, name, entries.get(name)) for name in names]
 
 
-def load_dataset(records: PageStore, name: str, entry: DefinitionEntry | None) -> Dataset:
+def _load_dataset(records: PageStore, name: str, entry: DefinitionEntry | None) -> Dataset:
     """Return the state of one dataset.
 
     Raises:
@@ -161,7 +161,7 @@ def find_dataset(records: PageStore, dag_id: str) -> Dataset | None:
     """
     name = dataset_of_dag(dag_id)
     entry = find_definition_entry(name) if name else None
-    return load_dataset(records, name, entry) if name and (entry or name in records.datasets()) else None
+    return _load_dataset(records, name, entry) if name and (entry or name in records.datasets()) else None
 
 
 def sum_day_totals(figures: Sequence[DayTotals]) -> DayTotals | None:

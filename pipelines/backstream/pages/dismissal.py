@@ -14,7 +14,7 @@ from backstream.pages.store import PageStore
 from backstream.runs.dismissals import Dismissal
 
 _BAD_REQUEST, _CONFLICT = 400, 409
-MAX_REASON = 500
+_MAX_REASON = 500
 
 
 async def dismiss_page(
@@ -25,8 +25,8 @@ async def dismiss_page(
     if run.state is None or not run.state.is_dismissible:
         problem = "The run cannot be dismissed: it has not stopped without a publication, or it is dismissed."
         return run_page(run, may_edit=True, problem=problem, status=_CONFLICT)
-    if not reason or len(reason) > MAX_REASON:
-        problem = f"A reason of 1 to {MAX_REASON} characters is required, got {len(reason)} characters."
+    if not reason or len(reason) > _MAX_REASON:
+        problem = f"A reason of 1 to {_MAX_REASON} characters is required, got {len(reason)} characters."
         return run_page(run, may_edit=True, problem=problem, status=_BAD_REQUEST)
     now_ms = int(time.time() * SECOND_MS)
     Dismissal(run.state.dataset, run.state.run_id, user, reason, now_ms).write(records.home)

@@ -50,7 +50,7 @@ def find_problems(
     return problems
 
 
-def chosen_mode(definition: Definition, typed: Mapping[str, str]) -> Mode:
+def _chosen_mode(definition: Definition, typed: Mapping[str, str]) -> Mode:
     """Return the mode that a run with these values would have; that of the definition for an unknown one."""
     mode = typed.get("mode", "")
     return Mode(mode) if mode in set(Mode) else definition.backfill.mode
@@ -87,7 +87,7 @@ def _problem_of(typed: Mapping[str, str], field: str) -> dict[str, str]:
 def _override_problems(definition: Definition, typed: Mapping[str, str]) -> dict[str, str]:
     values = {name: typed.get(name, "").strip() for name in OVERRIDE_FIELDS}
     given = {name: value for name, value in values.items() if value not in _NO_CHOICE}
-    return find_override_problems(definition, given, chosen_mode(definition, typed))
+    return find_override_problems(definition, given, _chosen_mode(definition, typed))
 
 
 def range_of(typed: Mapping[str, str]) -> Interval | None:

@@ -57,17 +57,17 @@ def note_page(title: str, sentence: str, hint: str = "", kind: str = "none", sta
     return page("note.html", status, title=title, sentence=sentence, hint=hint, kind=kind)
 
 
-def query(**values: object) -> str:
+def _query(**values: object) -> str:
     """Return a query string without the values that are None."""
     return urlencode({name: value for name, value in values.items() if value is not None})
 
 
 def listed_query(chosen: Filter, dag_id: str = "", **changes: object) -> str:
     """Return the query string of a filtered list, such as that of its next page or of its CSV file."""
-    return query(**{"dag_id": dag_id or None, **chosen.query, **changes})
+    return _query(**{"dag_id": dag_id or None, **chosen.query, **changes})
 
 
-def relative_time(value_ms: int, now_ms: int) -> Markup:
+def _relative_time(value_ms: int, now_ms: int) -> Markup:
     """Return a relative time, with the instant on hover."""
     return Markup('<time datetime="{}" title="{}">{}</time>').format(
         instant_text(value_ms // SECOND_MS * SECOND_MS),
@@ -76,7 +76,7 @@ def relative_time(value_ms: int, now_ms: int) -> Markup:
     )
 
 
-def completeness_trend(dataset: Dataset) -> tuple[Markup, float] | None:
+def _completeness_trend(dataset: Dataset) -> tuple[Markup, float] | None:
     """Return completeness of the last published days as a line, and the start of its scale; None for one day."""
     days = [day for day in dataset.recent if day.windows_expected]
     if len(days) < 2:  # noqa: PLR2004 - a line has two ends
@@ -88,7 +88,7 @@ def completeness_trend(dataset: Dataset) -> tuple[Markup, float] | None:
     return draw_trend(values, label, bottom), bottom
 
 
-def check_trend(check: CheckHistory) -> Markup | None:
+def _check_trend(check: CheckHistory) -> Markup | None:
     """Return the share of passing rows of a check by run as a line; None below two runs with counts."""
     if len(check.fitting) < 2:  # noqa: PLR2004 - a line has two ends
         return None
@@ -96,9 +96,9 @@ def check_trend(check: CheckHistory) -> Markup | None:
     return draw_trend(check.fitting, f"Passing rows in {len(check.fitting)} runs, newest run {last}")
 
 
-def dataset_links(dag_id: str) -> list[tuple[str, str, str]]:
+def _dataset_links(dag_id: str) -> list[tuple[str, str, str]]:
     """Return key, name, and address of the tabs of a dataset."""
-    arguments = query(dag_id=dag_id)
+    arguments = _query(dag_id=dag_id)
     return [
         ("dataset", "Windows", f"dataset?{arguments}"),
         ("watermark", "Watermark", f"watermark?{arguments}"),
@@ -141,19 +141,19 @@ def _environment() -> jinja2.Environment:
     environment.globals |= {
         "style": Markup(_style()),  # noqa: S704 - our own file
         "script": Markup(_script()),  # noqa: S704 - our own file
-        "ago_time": relative_time,
-        "check_trend": check_trend,
+        "ago_time": _relative_time,
+        "check_trend": _check_trend,
         "day_ms": DAY_MS,
         "day_words": days.describe_day,
         "days_text": days.day_span,
-        "duration_text": duration_range,
+        "duration_text": _duration_range,
         "impact_text": impact_text,
-        "links": dataset_links,
+        "links": _dataset_links,
         "listed_query": listed_query,
-        "query": query,
+        "query": _query,
         "run_query": lambda run: RunAddress.from_state(run).query,
         "totals": sum_day_totals,
-        "trend": completeness_trend,
+        "trend": _completeness_trend,
     }
     return environment
 
@@ -166,7 +166,7 @@ def impact_text(impact: Mapping[str, Any]) -> str:
     return f"{days}, about {events}; {replaced}"
 
 
-def duration_range(seconds: Sequence[float] | None) -> str:
+def _duration_range(seconds: Sequence[float] | None) -> str:
     """Return the lower and the upper estimate of a duration: `1 min 5 s to 3 min 0 s`; `unknown` without one."""
     if seconds is None:
         return "unknown: no run yet"

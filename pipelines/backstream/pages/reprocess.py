@@ -12,7 +12,7 @@ from backstream.eventtime.intervals import Interval, LocalDays, backfill_range, 
 from backstream.runs.allowed_ranges import round_to_days
 
 RANGE = ("since", "until")
-FIRST = (*RANGE, "time_zone", "reason", "mode", "dry_run")
+_FIRST = (*RANGE, "time_zone", "reason", "mode", "dry_run")
 """Parameters that the form always shows; all others are collapsed."""
 
 _DAYS = {"since": "First day of the range", "until": "Day after the last day of the range"}
@@ -40,7 +40,7 @@ class FormField:
     @property
     def is_first(self) -> bool:
         """Return whether the form always shows the field."""
-        return self.name in FIRST
+        return self.name in _FIRST
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class ReprocessForm:
             typed: entered values by name.
             days: the UTC days that can be reprocessed; None if unknown.
         """
-        ordered = sorted(self.params, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
+        ordered = sorted(self.params, key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
         fields = [_field(name, self.params[name], typed.get(name)) for name in ordered]
         return [_with_bounds(field, days) if days and field.name in RANGE else field for field in fields]
 

@@ -12,7 +12,7 @@ from backstream.pages.store import PageStore
 from backstream.runs.status import RunStatus
 from backstream.workflow.status import RunState, with_end
 
-NOT_FOUND = 404
+_NOT_FOUND = 404
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def run_page(run: ShownRun, *, may_edit: bool, problem: str = "", status: int | 
     is_known = run.state is not None or run.dag_run is not None
     return page(
         "run.html",
-        status or (200 if is_known else NOT_FOUND),
+        status or (200 if is_known else _NOT_FOUND),
         title=f"{run.dataset}: run",
         dataset=page_head(run.dataset, run.address.dag_id) if run.dataset else None,
         tab="runs",

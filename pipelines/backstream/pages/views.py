@@ -28,7 +28,7 @@ from backstream.workflow.impact import Impact, estimate_impact
 
 _MAX_RANGES = 12
 _ALL = Filter()
-BAD_REQUEST, FORBIDDEN, NOT_FOUND = 400, 403, 404
+_BAD_REQUEST, _FORBIDDEN, _NOT_FOUND = 400, 403, 404
 
 
 def windows_page(records: PageStore, dag_id: str, chosen: Filter = _ALL, *, may_run: bool) -> Page:
@@ -61,13 +61,13 @@ def day_page(records: PageStore, dag_id: str, text: str, *, may_run: bool) -> Pa
     try:
         day_ms = instant_ms(text, "day") // DAY_MS * DAY_MS
     except (SpecError, OverflowError):
-        return note_page("Invalid day", f"A day has the form 2013-02-08, got {text!r}.", status=NOT_FOUND)
+        return note_page("Invalid day", f"A day has the form 2013-02-08, got {text!r}.", status=_NOT_FOUND)
     shown = found.day(day_ms) if found else None
     if found is None:
         return unknown_dataset_page(dag_id)
     if shown is None:
         sentence = f"{found.name} has no runs and no events on {text}. Select a day in the calendar."
-        return note_page("No data", sentence, status=NOT_FOUND)
+        return note_page("No data", sentence, status=_NOT_FOUND)
     revisions = runs_covering(found.runs, day_ms)
     of_run = shown.run_id or find_newest_audited(records.home, found.name, [row.run_id for row in revisions])
     folder = records.folder(found.name, of_run) if of_run else None
@@ -113,7 +113,7 @@ def refuse_run_page(dag_id: str) -> Page:
     """Return the page for users who can view a dataset but not start its runs."""
     sentence = f"You can view {dataset_of_dag(dag_id) or dag_id}, but you do not have permission to start runs."
     hint = "Ask your Airflow administrator for permission to trigger the DAG."
-    return note_page("Not allowed", sentence, hint, status=FORBIDDEN)
+    return note_page("Not allowed", sentence, hint, status=_FORBIDDEN)
 
 
 async def form(
@@ -183,7 +183,7 @@ async def started_page(dag_id: str, airflow: Airflow, typed: Mapping[str, str], 
         # In a separate thread, because it can read files of the source.
         problems = await to_thread(find_problems, dag_form, typed, find_definition_entry(name), home)
         if problems:
-            return await form(dag_id, airflow, typed, home, problems, BAD_REQUEST)
+            return await form(dag_id, airflow, typed, home, problems, _BAD_REQUEST)
         run_id = await airflow.start_run(dag_form.dag_id, dag_form.conf(typed))
     except RejectedError as error:
         problems = {FORM: f"Airflow did not start the run: {error}"}
@@ -218,5 +218,5 @@ def unknown_dataset_page(dag_id: str) -> Page:
         "Unknown dataset",
         f"DAG {dag_id} has no definition and no recorded runs.",
         "Open a DAG called backfill_<dataset>, restate_<dataset>, or reprocess_<dataset>.",
-        status=NOT_FOUND,
+        status=_NOT_FOUND,
     )

@@ -115,7 +115,7 @@ that the source no longer has. `files_equal`: input files with the content of an
 """
 
 NOTHING = RunEvidence()
-MIN_RUNS = 5
+_MIN_RUNS = 5
 """The minimum number of past runs for a volume score; with fewer, the score is 0."""
 
 _MAD_OF_NORMAL = 0.6745  # the MAD of a normal distribution in standard deviations
@@ -317,12 +317,12 @@ def _to_instants(values_ms: Any) -> Any:
 
 
 def volume_score(value: float, past: Sequence[float]) -> float:
-    """Return the absolute modified z-score `0.6745 (x - median) / MAD`; 0 with fewer than `MIN_RUNS` runs.
+    """Return the absolute modified z-score `0.6745 (x - median) / MAD`; 0 with fewer than `_MIN_RUNS` runs.
 
     Source: Boris Iglewicz and David Hoaglin (1993), How to Detect and Handle Outliers; 3.5 or more is an outlier.
     MAD is the median of the distances from the median, here at least one percent of the median.
     """
-    if len(past) < MIN_RUNS:
+    if len(past) < _MIN_RUNS:
         return 0.0
     center = median(past)
     mad = max(median(abs(count - center) for count in past), _MIN_RELATIVE_MAD * abs(center))

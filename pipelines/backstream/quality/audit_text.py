@@ -8,7 +8,7 @@ from typing import Any
 
 from backstream.text import share_text
 
-ROW_NAMES = {
+_ROW_NAMES = {
     "windows": ("window", "windows"),
     "results": ("window start", "window starts"),
     "partitions": ("source partition", "source partitions"),
@@ -37,7 +37,7 @@ def expectation_text(kwargs: Mapping[str, Any], frame: str) -> str:
         for key, bound in (("min_value", "at least"), ("max_value", "at most"))
         if kwargs.get(key) is not None
     ]
-    one, many = ROW_NAMES[frame]
+    one, many = _ROW_NAMES[frame]
     if "mostly" in kwargs:
         is_all = kwargs["mostly"] > 1 - _ROUNDING
         bounds.append(f"every {one}" if is_all else f"at least {share_text(kwargs['mostly'])} of {many}")
@@ -46,7 +46,7 @@ def expectation_text(kwargs: Mapping[str, Any], frame: str) -> str:
 
 def rows_text(failing: int, total: int, frame: str) -> str:
     """Return how many rows fail a check, e.g., `all 1,484 windows pass` or `35 of 1,484 windows fail`."""
-    one, many = ROW_NAMES[frame]
+    one, many = _ROW_NAMES[frame]
     rows = f"{total:,} {one if total == 1 else many}"
     if not total:
         return f"there is no {one}"

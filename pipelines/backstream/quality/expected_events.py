@@ -55,7 +55,7 @@ def _default_partitions(definition: Definition) -> tuple[str, ...]:
     return () if definition.source.partition else (ONLY_PARTITION,)
 
 
-def window_starts_ms(plan: Plan, definition: Definition) -> range:
+def _window_starts_ms(plan: Plan, definition: Definition) -> range:
     """Return the starts of all windows of the range."""
     unit_ms = definition.unit_ms
     first_ms = plan.since_ms + (definition.metric_windows.offset_ms - plan.since_ms) % unit_ms
@@ -63,7 +63,7 @@ def window_starts_ms(plan: Plan, definition: Definition) -> range:
 
 
 def _full_grid(plan: Plan, definition: Definition, partitions: Sequence[str]) -> pd.DataFrame:
-    starts_ms = list(window_starts_ms(plan, definition))
+    starts_ms = list(_window_starts_ms(plan, definition))
     grid = pd.MultiIndex.from_product([starts_ms, sorted(partitions)], names=CELL[::-1])
     cells = grid.to_frame(index=False)[CELL].astype(CELL_TYPES)
     return cells.assign(expected_events=0)

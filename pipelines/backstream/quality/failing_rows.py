@@ -16,7 +16,7 @@ from backstream.quality.run_parts import Row, RunParts
 from backstream.quality.suites import SuiteEntry
 from backstream.runs.plan import Plan
 
-MAX_FAILING_ROWS = 20
+_MAX_FAILING_ROWS = 20
 """The maximum number of failing rows that a check keeps; reports join adjacent windows and show ten."""
 _NAME_COLUMNS = {
     "windows": ["source_partition", "window_start"],
@@ -40,19 +40,19 @@ def name_failing_rows(
     if result.is_met or result.error or column is None:
         return ()
     rows = parts.rows(column, kwargs) if entry.frame == "run" else _rows(result, entry, kwargs, column)
-    return tuple(row | {"command": command_for(row, parts.plan)} for row in islice(rows, MAX_FAILING_ROWS))
+    return tuple(row | {"command": _command_for(row, parts.plan)} for row in islice(rows, _MAX_FAILING_ROWS))
 
 
 def _rows(result: ExpectationResult, entry: SuiteEntry, kwargs: Mapping[str, Any], column: str) -> Iterator[Row]:
     names = [*_NAME_COLUMNS[entry.frame], column]
-    for row in sort_by_deviation(result, column).head(MAX_FAILING_ROWS).to_dict("records"):
+    for row in sort_by_deviation(result, column).head(_MAX_FAILING_ROWS).to_dict("records"):
         values: Mapping[str, Any] = {str(name): value for name, value in row.items()}
         expected, found = expected_and_found(values, column, kwargs, entry.frame)
         named = {name: to_json(values[name]) for name in names if name in values}
         yield named | {"expected": expected, "found": found}
 
 
-def command_for(row: Mapping[str, Any], plan: Plan) -> str:
+def _command_for(row: Mapping[str, Any], plan: Plan) -> str:
     """Return the command that shows the published rows of a failing row's days; empty for a file or a record."""
     if "window_start" in row:
         since_ms = instant_ms(row["window_start"], "window_start") // DAY_MS * DAY_MS

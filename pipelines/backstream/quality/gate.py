@@ -49,7 +49,7 @@ _SUMMARIZED_COLUMNS = {
 _SEVERE_OUTCOMES = {CheckOutcome.ERROR: "could not check", CheckOutcome.FAIL: "failed"}
 
 
-def summarize_audit(
+def _summarize_audit(
     checks: Sequence[Check],
     frames: Mapping[str, pd.DataFrame],
     plan: Plan,
@@ -196,7 +196,7 @@ def evaluate_suite(  # noqa: PLR0913 - most are keyword arguments
     gx_frames, parameters = ExpectationFrames(frames), suite_parameters(definition)
     parts = RunParts(plan, frames, manifests, evidence)
     checks = tuple(_evaluate_entry(entry, parts, gx_frames, parameters) for entry in suite.entries)
-    summary = summarize_audit(checks, frames, plan, definition, evidence)
+    summary = _summarize_audit(checks, frames, plan, definition, evidence)
     return Audit(plan.run_id, suite.name, worst_verdict(checks), summary, checks), windows
 
 

@@ -117,7 +117,7 @@ def list_suites(folder: Path | None = None) -> tuple[str, ...]:
     return tuple(sorted({path.stem for each in folders for path in each.glob("*.json")}))
 
 
-def suite_file(name: str, folder: Path | None = None) -> Path:
+def _suite_file(name: str, folder: Path | None = None) -> Path:
     """Return the file of a suite: in the folder, by default in those of the installation, or else bundled.
 
     Raises:
@@ -146,7 +146,7 @@ def load_suite(name: str, folder: Path | None = None, *, is_asked: bool = True) 
             its entry (from 1), the type, the value, and the file.
     """
     entries = tuple(_load_entries(name, folder, (), is_asked=is_asked))
-    path = str(suite_file(name, folder))
+    path = str(_suite_file(name, folder))
     if not entries:
         msg = f"suite must hold at least one expectation, got none ({path})"
         raise SpecError(msg)
@@ -186,7 +186,7 @@ def suite_digest(name: str, folder: Path | None) -> str:
     """
     digest = hashlib.sha256(version("great-expectations").encode())
     for suite in _list_included(name, folder, set()):
-        digest.update(suite.encode() + b"\0" + suite_file(suite, folder).read_bytes())
+        digest.update(suite.encode() + b"\0" + _suite_file(suite, folder).read_bytes())
     return digest.hexdigest()[:32]
 
 
@@ -195,7 +195,7 @@ def _list_included(name: str, folder: Path | None, seen: set[str]) -> list[str]:
     if name in seen:
         return []
     seen.add(name)
-    included = _load_content(suite_file(name, folder), name).get("meta", {}).get("includes", ())
+    included = _load_content(_suite_file(name, folder), name).get("meta", {}).get("includes", ())
     return [name, *(suite for child in included for suite in _list_included(child, folder, seen))]
 
 
@@ -203,7 +203,7 @@ def _load_entries(
     name: str, folder: Path | None, including: tuple[str, ...], *, is_asked: bool
 ) -> Iterator[SuiteEntry]:
     """Yield the entries of the included suites, then those of the suite itself."""
-    path = suite_file(name, folder)
+    path = _suite_file(name, folder)
     if name in including:
         msg = f"suites include each other: {' includes '.join((*including, name))} ({path})"
         raise SpecError(msg)

@@ -19,7 +19,7 @@ WINDOW_START, WINDOW_END = "window_start", "window_end"
 """Columns of tables."""
 KEY, START, END = "key", "start_ms", "end_ms"
 """Columns of frames; the number of the key column follows `KEY`."""
-UNITS = ("s", "ms", "us")
+_UNITS = ("s", "ms", "us")
 _PER_UNIT_MS = {"s": 1_000.0, "ms": 1.0, "us": 0.001}
 _INSTANT = pa.timestamp("us", "UTC")
 
@@ -84,7 +84,7 @@ def parse_mapping(text: str, names: Sequence[str]) -> dict[str, ColumnMapping | 
 
 def _parse_column(name: str, text: str) -> ColumnMapping:
     theirs, _, unit = text.rpartition(":")
-    if name in (WINDOW_START, WINDOW_END) and unit in UNITS and theirs:
+    if name in (WINDOW_START, WINDOW_END) and unit in _UNITS and theirs:
         return ColumnMapping(name, theirs, unit)
     return ColumnMapping(name, text)
 
@@ -156,10 +156,10 @@ def to_frame(rows: pa.Table, columns: ColumnMappings, shape: TableShape, side: s
         f"{KEY}{number}": _column_values(rows, column, shape.types[column.name], where)
         for number, column in enumerate(columns.keys)
     }
-    start_ms = column_to_ms(rows, columns.start, where)
+    start_ms = _column_to_ms(rows, columns.start, where)
     content[START] = start_ms
     if columns.end is not None:
-        content[END] = column_to_ms(rows, columns.end, where)
+        content[END] = _column_to_ms(rows, columns.end, where)
     elif shape.window_ms is not None:
         content[END] = start_ms + shape.window_ms
     else:
@@ -180,7 +180,7 @@ def to_series(values: pa.ChunkedArray, kind: pa.DataType) -> pd.Series:
     return pd.Series(pc.cast(_decode_dictionary(values), pa.string()).to_pandas(), dtype=object)
 
 
-def column_to_ms(rows: pa.Table, column: ColumnMapping, where: str) -> np.ndarray:
+def _column_to_ms(rows: pa.Table, column: ColumnMapping, where: str) -> np.ndarray:
     """Return epoch milliseconds of a column; a time without a zone is read as UTC.
 
     Raises:

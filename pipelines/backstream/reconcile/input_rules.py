@@ -26,7 +26,7 @@ from backstream.reconcile.rules import (
 
 
 @dataclass(frozen=True, slots=True)
-class ExtraRecords:
+class _ExtraRecords:
     """Number of possible extra records by window, and the windows where the live output has exactly these."""
 
     records: np.ndarray
@@ -39,11 +39,11 @@ class ExtraRecords:
 
 
 @dataclass(frozen=True, slots=True)
-class ExtraRecordCounts:
+class _ExtraRecordCounts:
     """Extra live records as duplicates or as records of unread files; the one with the larger share wins."""
 
-    copies: ExtraRecords
-    unread: ExtraRecords
+    copies: _ExtraRecords
+    unread: _ExtraRecords
 
     @classmethod
     def from_windows(cls, case: UnexplainedWindows) -> Self | None:
@@ -52,12 +52,12 @@ class ExtraRecordCounts:
         if counts is None:
             return None
         more = counts[1] - counts[0]
-        duplicates = count_copies(case)
-        copies = ExtraRecords(duplicates, (duplicates > 0) & (more == duplicates) & _may_have_copies(case))
+        duplicates = _count_copies(case)
+        copies = _ExtraRecords(duplicates, (duplicates > 0) & (more == duplicates) & _may_have_copies(case))
         unread = case.in_files(is_read=False)
         # The number of duplicates in unread files is unknown.
         fits = (more > 0) & (more <= unread) if case.definition.source.deduplicate_on else more == unread
-        return cls(copies, ExtraRecords(unread, (unread > 0) & fits))
+        return cls(copies, _ExtraRecords(unread, (unread > 0) & fits))
 
     def is_copies(self) -> Mask:
         """Return where the live output counts duplicates."""
@@ -65,7 +65,7 @@ class ExtraRecordCounts:
         return np.asarray(self.copies.fits & (wins | ~self.unread.fits))
 
 
-def count_copies(case: UnexplainedWindows) -> np.ndarray:
+def _count_copies(case: UnexplainedWindows) -> np.ndarray:
     """Return the number of duplicates of each window in the files that its run read."""
     ours = case.pairs.numbers("ours")
     if ours is None or not case.definition.source.deduplicate_on:
@@ -84,7 +84,7 @@ def _may_have_copies(case: UnexplainedWindows) -> Mask:
 
 _BOUNDS = [START, END]
 _MIN_WINDOWS_OF_KEY = 2
-MIN_RECORDS = 5
+_MIN_RECORDS = 5
 _MIN_MULTIPLE = 2
 
 
@@ -101,7 +101,7 @@ def _duplicate_rows(case: UnexplainedWindows) -> Evidence:
 
 def _duplicate_records(case: UnexplainedWindows) -> Evidence:
     """Return the windows where the extra live records are the duplicates in the files."""
-    extra = ExtraRecordCounts.from_windows(case)
+    extra = _ExtraRecordCounts.from_windows(case)
     if extra is None:
         return first_evidence()
     duplicates, by = extra.copies.records, ", ".join(case.definition.source.deduplicate_on)
@@ -125,7 +125,7 @@ def _multiples(case: UnexplainedWindows) -> Evidence:
     fits = both & (multiple >= _MIN_MULTIPLE) & np.isfinite(multiple)
     for name in pairs.shape.aggregates:
         fits &= _is_multiple(case, name, multiple) if name in pairs.adding else pairs.equal(name)
-    strong = fits & (_record_counts(case) >= MIN_RECORDS)
+    strong = fits & (_record_counts(case) >= _MIN_RECORDS)
     whole = _whole_windows(case, fits, multiple)
 
     def text(number: int) -> str:
@@ -153,7 +153,7 @@ def _whole_windows(case: UnexplainedWindows, fits: Mask, multiple: np.ndarray) -
     rows = case.rows[_BOUNDS].assign(fits=fits, multiple=np.where(fits, multiple, np.nan))
     by_window = rows.groupby(_BOUNDS)
     is_one = by_window["fits"].transform("all") & (by_window["multiple"].transform("nunique") == 1)
-    return np.asarray(is_one.to_numpy() & (_window_totals(case) >= MIN_RECORDS))
+    return np.asarray(is_one.to_numpy() & (_window_totals(case) >= _MIN_RECORDS))
 
 
 def _window_totals(case: UnexplainedWindows) -> np.ndarray:
@@ -214,7 +214,7 @@ def _missing_files(case: UnexplainedWindows) -> Evidence:
     counts, held = case.counts(), case.records.rows
     if counts is None or held.empty:
         return first_evidence()
-    deficit, copies = np.maximum(counts[0] - counts[1], 0), np.maximum(count_copies(case), 0)
+    deficit, copies = np.maximum(counts[0] - counts[1], 0), np.maximum(_count_copies(case), 0)
     numbered = case.rows[case.pairs.shape.places].assign(
         number=np.arange(len(case.rows)), deficit=deficit + copies
     )
@@ -267,7 +267,7 @@ def _always_missing(held: pd.DataFrame, unit: str, count: str) -> Sequence[str]:
 
 def _unread_files(case: UnexplainedWindows) -> Evidence:
     """Return the windows where the live output has records of files that arrived after our run."""
-    extra, counts = ExtraRecordCounts.from_windows(case), case.counts()
+    extra, counts = _ExtraRecordCounts.from_windows(case), case.counts()
     if extra is None or counts is None:
         return first_evidence()
     unread, more = extra.unread.records, counts[1] - counts[0]

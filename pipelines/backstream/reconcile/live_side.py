@@ -21,7 +21,7 @@ from backstream.runs.home import Home
 
 _SUFFIXES = (".parquet", ".csv")
 
-Result = TypeVar("Result")
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def _is_data(file: Path, root: Path) -> bool:
     return file.is_file() and file.suffix in _SUFFIXES and not any(part.startswith((".", "_")) for part in parts)
 
 
-def _read_file(file: Path, read: Callable[[Path], Result]) -> Result:
+def _read_file(file: Path, read: Callable[[Path], _Result]) -> _Result:
     """Return the result of `read`, with errors of Arrow as `SpecError`."""
     try:
         return read(file)

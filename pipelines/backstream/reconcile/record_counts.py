@@ -85,7 +85,7 @@ def count_records(
     return RecordCounts(_count_frame(rows, shape), read_by, unknown)
 
 
-def input_file_name(identity: str) -> str:
+def _input_file_name(identity: str) -> str:
     """Return the path of a file from its identity."""
     return str(json.loads(identity)[0])
 
@@ -138,5 +138,5 @@ def _key_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 def join_file_names(identities: frozenset[str] | set[str]) -> str:
     """Return the names of the first two files, and the number of others."""
-    names = sorted(Path(input_file_name(identity)).name for identity in identities)
+    names = sorted(Path(_input_file_name(identity)).name for identity in identities)
     return ", ".join(names[:2]) + (f" and {len(names) - 2} more files" if len(names) > 2 else "")  # noqa: PLR2004

@@ -178,7 +178,7 @@ def _firing_text(pane_index: int) -> str:
     return f"the live system has pane {pane_index}: the window fired again later for late records"
 
 
-MIN_ALIKE, MIN_SHARE_ALIKE, MIN_WINDOWS_ALIKE, MIN_SHARE_OF_WINDOWS = 3, 0.5, 10, 0.9
+_MIN_ALIKE, _MIN_SHARE_ALIKE, _MIN_WINDOWS_ALIKE, _MIN_SHARE_OF_WINDOWS = 3, 0.5, 10, 0.9
 
 
 def code_rule(case: UnexplainedWindows) -> Evidence:
@@ -218,7 +218,7 @@ def _find_reasons(case: UnexplainedWindows, name: str, same: Mask) -> list[str |
             _fill_repeated(reasons, differs, theirs / ours, f"{name} is {{}} times the backstream value")
         _fill_repeated(reasons, differs, theirs - ours, f"{name} is the backstream value plus {{}}")
     count, possible = int(differs.sum()), int(same.sum())
-    if count >= MIN_WINDOWS_ALIKE and count >= MIN_SHARE_OF_WINDOWS * possible:
+    if count >= _MIN_WINDOWS_ALIKE and count >= _MIN_SHARE_OF_WINDOWS * possible:
         reason = f"{name} differs in {count:,} of {possible:,} windows with the same count"
         _fill(reasons, differs, [reason] * len(same))
     return reasons
@@ -239,7 +239,7 @@ def _fill_repeated(reasons: list[str | None], differs: Mask, values: np.ndarray,
         is_last = end == len(numbers)
         if is_last or abs(values[numbers[end]] - values[numbers[start]]) > _group_width(values[numbers[start]]):
             group = numbers[start:end]
-            if len(group) >= max(MIN_ALIKE, MIN_SHARE_ALIKE * differs.sum()):
+            if len(group) >= max(_MIN_ALIKE, _MIN_SHARE_ALIKE * differs.sum()):
                 reason = f"{text.format(f'{values[group[0]]:.9g}')} in {len(group):,} windows"
                 for number in group:
                     reasons[number] = reasons[number] or reason

@@ -15,12 +15,12 @@ from backstream.eventtime.instants import HOUR_MS, MINUTE_MS, duration_text, ins
 from backstream.reconcile.frames import END, START, TableShape
 from backstream.reconcile.pairs import Mask, Pairs, equal_mask
 
-QUARTER_MS = 15 * MINUTE_MS
+_QUARTER_MS = 15 * MINUTE_MS
 REACH_MS = 14 * HOUR_MS
-MIN_WINDOWS, MIN_SHARE, MAX_RIVAL_SHARE = 10, 0.8, 0.5
+_MIN_WINDOWS, _MIN_SHARE, _MAX_RIVAL_SHARE = 10, 0.8, 0.5
 _SAMPLE = 5_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-OFFSETS_MS = tuple(range(-REACH_MS, REACH_MS + 1, QUARTER_MS))
+_OFFSETS_MS = tuple(range(-REACH_MS, REACH_MS + 1, _QUARTER_MS))
 
 Longs = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -74,18 +74,18 @@ def find_shift(ours: pd.DataFrame, theirs: pd.DataFrame, shape: TableShape) -> S
     The decision is based on an even sample of about 5,000 windows.
     """
     sample = ours.sort_values(START, kind="stable").iloc[:: max(1, len(ours) // _SAMPLE)]
-    if len(sample) < MIN_WINDOWS or theirs.empty:
+    if len(sample) < _MIN_WINDOWS or theirs.empty:
         return None
     matches = _OffsetMatches.from_sample(sample, theirs, shape)
     best = max(matches.candidates(), key=matches.score, default=None)
     if best is None:
         return None
     found, possible = matches.score(best)[0], matches.possible(best)
-    unshifted = int(matches.equal[OFFSETS_MS.index(0)].sum())
-    is_enough = found >= MIN_WINDOWS and found >= MIN_SHARE * possible and found > unshifted
+    unshifted = int(matches.equal[_OFFSETS_MS.index(0)].sum())
+    is_enough = found >= _MIN_WINDOWS and found >= _MIN_SHARE * possible and found > unshifted
     used = set(best.at_ms(matches.starts_ms).tolist())
-    rivals = [int(matches.equal[number].sum()) for number, ms in enumerate(OFFSETS_MS) if ms and ms not in used]
-    if not is_enough or max(rivals, default=0) >= MAX_RIVAL_SHARE * found:
+    rivals = [int(matches.equal[number].sum()) for number, ms in enumerate(_OFFSETS_MS) if ms and ms not in used]
+    if not is_enough or max(rivals, default=0) >= _MAX_RIVAL_SHARE * found:
         return None
     return ShiftMatch(best, best.text(matches.starts_ms), found, possible, unshifted)
 
@@ -104,14 +104,14 @@ class _OffsetMatches:
         side = theirs.drop_duplicates([*keys, START])
         starts_ms = sample[START].to_numpy(dtype=np.int64)
         low_ms, high_ms = int(theirs[START].min()), int(theirs[START].max())
-        equal = [_equal_at(sample, side, shape, offset_ms) for offset_ms in OFFSETS_MS]
-        covered = [(starts_ms + ms >= low_ms) & (starts_ms + ms <= high_ms) for ms in OFFSETS_MS]
+        equal = [_equal_at(sample, side, shape, offset_ms) for offset_ms in _OFFSETS_MS]
+        covered = [(starts_ms + ms >= low_ms) & (starts_ms + ms <= high_ms) for ms in _OFFSETS_MS]
         return cls(starts_ms, np.array(equal), np.array(covered))
 
     def candidates(self) -> Iterator[Shift]:
         """Yield fixed shifts with matches, and zones with matches at both ends and the middle of the sample."""
         counts = self.equal.sum(axis=1)
-        matching = {ms for ms, count in zip(OFFSETS_MS, counts, strict=True) if count}
+        matching = {ms for ms, count in zip(_OFFSETS_MS, counts, strict=True) if count}
         yield from (Shift(fixed_ms=ms) for ms in sorted(matching, key=abs) if ms)
         if not matching or counts.max() >= self.covered[int(counts.argmax())].sum():
             return  # A fixed shift matches all windows.
@@ -132,9 +132,9 @@ class _OffsetMatches:
         return int(self._at_shift(self.covered, shift).sum())
 
     def _at_shift(self, table: np.ndarray, shift: Shift) -> np.ndarray:
-        rows = (shift.at_ms(self.starts_ms) + REACH_MS) // QUARTER_MS
-        is_valid = (rows >= 0) & (rows < len(OFFSETS_MS))
-        return table[np.clip(rows, 0, len(OFFSETS_MS) - 1), np.arange(len(rows))] & is_valid
+        rows = (shift.at_ms(self.starts_ms) + REACH_MS) // _QUARTER_MS
+        is_valid = (rows >= 0) & (rows < len(_OFFSETS_MS))
+        return table[np.clip(rows, 0, len(_OFFSETS_MS) - 1), np.arange(len(rows))] & is_valid
 
 
 def _equal_at(sample: pd.DataFrame, theirs: pd.DataFrame, shape: TableShape, offset_ms: int) -> np.ndarray:

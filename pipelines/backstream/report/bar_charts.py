@@ -23,7 +23,7 @@ from backstream.report.formatting import (
 )
 from backstream.report.svg import Axis, Bar, BarChart, Line
 
-STEPS_MS = tuple(
+_STEPS_MS = tuple(
     count * unit_ms
     for unit_ms, counts in (
         (SECOND_MS, (1, 5, 15, 30)),
@@ -42,7 +42,7 @@ def axis_step_ms(shown: Interval, unit_ms: int, room: int) -> int:
     """Return the smallest step of whole windows that divides a range into at most `room` buckets."""
     fitting = [
         step
-        for step in (unit_ms, *(step for step in STEPS_MS if step > unit_ms and step % unit_ms == 0))
+        for step in (unit_ms, *(step for step in _STEPS_MS if step > unit_ms and step % unit_ms == 0))
         if bucket_count(shown, step) <= room
     ]
     span_ms = shown.end_ms - shown.start_ms
@@ -57,7 +57,7 @@ def bucket_count(shown: Interval, bucket_ms: int) -> int:
 def time_ticks(shown: Interval, bucket_ms: int, most: int) -> tuple[tuple[float, str], ...]:
     """Return about `most` labels or fewer, at the starts of months, days, or hours."""
     span_ms = shown.end_ms - shown.start_ms
-    fitting_ms = [step for step in STEPS_MS if step >= bucket_ms and span_ms / step <= most]
+    fitting_ms = [step for step in _STEPS_MS if step >= bucket_ms and span_ms / step <= most]
     if span_ms / (14 * DAY_MS) > most or not fitting_ms:
         starts_ms, label = _month_starts(shown, most), _month_label()
     else:

@@ -15,16 +15,16 @@ from backstream.report.bar_charts import axis_step_ms, bucket_count, time_ticks
 from backstream.report.formatting import at_text, count_of, count_text, day_text, duration_words
 from backstream.report.svg import Axis, HeatCell, HeatGrid
 
-LEVELS = (
+_LEVELS = (
     ("c5", "complete", 0.995),
     ("c4", "90 % or more", 0.9),
     ("c3", "75 to 90 %", 0.75),
     ("c2", "50 to 75 %", 0.5),
     ("c1", "below 50 %", 0.0),
 )
-"""CSS class, name, and minimum of each level of completeness; `MISSING` and `SURPLUS` are extra levels."""
-MISSING = ("c0", "no events")
-SURPLUS = ("cx", "more than expected")
+"""CSS class, name, and minimum of each level of completeness; `_MISSING` and `_SURPLUS` are extra levels."""
+_MISSING = ("c0", "no events")
+_SURPLUS = ("cx", "more than expected")
 
 _MAX_CELLS = 6_000
 _MAX_GRIDS = 9
@@ -109,10 +109,10 @@ def time_grid(frame: pd.DataFrame, shown: ChartRange, room: int) -> HeatGrid | N
 
 
 def legend_levels(grids: tuple[HeatGrid, ...]) -> tuple[tuple[str, str], ...]:
-    """Return CSS class and name of the levels for the legend; `SURPLUS` only if it occurs."""
+    """Return CSS class and name of the levels for the legend; `_SURPLUS` only if it occurs."""
     used = {cell.level for grid in grids for cell in grid.cells}
-    scale = tuple((style, name) for style, name, _ in LEVELS)
-    return (*scale, MISSING, *((SURPLUS,) if SURPLUS[0] in used else ()))
+    scale = tuple((style, name) for style, name, _ in _LEVELS)
+    return (*scale, _MISSING, *((_SURPLUS,) if _SURPLUS[0] in used else ()))
 
 
 def find_gaps(frame: pd.DataFrame) -> list[Gap]:
@@ -163,14 +163,14 @@ def _cells(
 
 def _level(row: dict[Hashable, Any], is_count_known: bool) -> str:
     if not row["windows"]:
-        return SURPLUS[0]
+        return _SURPLUS[0]
     if not row["events"]:
-        return MISSING[0]
+        return _MISSING[0]
     part, whole = ("events", "expected_events") if is_count_known else ("present", "windows")
     share = row[part] / row[whole]
     if share > _SURPLUS_FROM:
-        return SURPLUS[0]
-    return next(style for style, _, minimum in LEVELS if share >= minimum)
+        return _SURPLUS[0]
+    return next(style for style, _, minimum in _LEVELS if share >= minimum)
 
 
 def _title(row: dict[Hashable, Any], at_ms: int, is_count_known: bool, is_several: bool) -> str:

@@ -22,7 +22,7 @@ from backstream.source.reader import READERS, scan_row_groups
 from backstream.source.time_columns import Longs, TimeColumn
 from backstream.text import share_text
 
-MAX_RECORDS = 20_000_000
+_MAX_RECORDS = 20_000_000
 """Limit for a report: two columns of so many records need 320 MB and some seconds."""
 
 
@@ -33,8 +33,8 @@ def count_delays(plan: Plan, definition: Definition) -> tuple[DelayCounts | None
         return None, "the source has no arrival time"
     files = sorted({plan.inputs[index].path for chunk in plan.chunks for index in chunk.files})
     rows = sum(file.rows for file in plan.inputs if file.path in files)
-    if rows > MAX_RECORDS:
-        return None, f"the input files have {rows:,} rows, a report counts at most {MAX_RECORDS:,}"
+    if rows > _MAX_RECORDS:
+        return None, f"the input files have {rows:,} rows, a report counts at most {_MAX_RECORDS:,}"
     try:
         times = [_column(expression, plan) for expression in (source.event_time, source.arrival_time)]
         with ThreadPoolExecutor(READERS) as pool:
@@ -66,11 +66,11 @@ def _scan_delays_ms(path: str, times: Sequence[TimeColumn], plan: Plan) -> Longs
 def _count_by_step(delays_ms: Longs) -> DelayCounts:
     steps = np.searchsorted(LADDER_MS, delays_ms, side="left")
     counts = np.bincount(steps, minlength=len(LADDER_MS) + 1)
-    quantiles = np.quantile(delays_ms, QUANTILES, method="inverted_cdf")
+    quantiles = np.quantile(delays_ms, _QUANTILES, method="inverted_cdf")
     return DelayCounts(
         records=len(delays_ms),
         counts=tuple(int(count) for count in counts),
-        quantiles_ms={share: int(value) for share, value in zip(QUANTILES, quantiles, strict=True)},
+        quantiles_ms={share: int(value) for share, value in zip(_QUANTILES, quantiles, strict=True)},
     )
 
 
@@ -83,7 +83,7 @@ LADDER_MS = (
     *(count * DAY_MS for count in (1, 2, 7, 28, 91, 364)),
 )
 """Upper bounds of the steps, inclusive. The lower bound of a step is the upper bound before it, exclusive."""
-QUANTILES = (0.5, 0.9, 0.99, 0.999, 1.0)
+_QUANTILES = (0.5, 0.9, 0.99, 0.999, 1.0)
 
 _MAX_LABELS = 13
 _LOW_SHARE = 0.01  # The lowest steps share one bar as long as their sum is at most this share.

@@ -12,7 +12,7 @@ from backstream.report.formatting import minute_text
 from backstream.runs.results import Audit, Check, CheckOutcome
 from backstream.text import visible_text
 
-MAX_ROWS = 10
+_MAX_ROWS = 10
 """The maximum number of failing rows of a check that people see."""
 _TEXTS = ("expected", "found", "command")
 
@@ -70,7 +70,7 @@ def list_failing_rows(check: Check, unit_ms: int) -> tuple[FailingRow, ...]:
             continue
         last[row.names] = len(rows)
         rows.append(row)
-    return tuple(rows[:MAX_ROWS])
+    return tuple(rows[:_MAX_ROWS])
 
 
 def failing_lines(audit: Audit, unit_ms: int) -> Iterator[str]:

@@ -27,7 +27,6 @@ __all__ = [
     "iso_text",
     "limit_text",
     "minute_text",
-    "number_text",
     "second_text",
     "seconds_text",
     "sentence",
@@ -72,14 +71,14 @@ def seconds_text(seconds: float) -> str:
     return f"{whole} s" if whole < _MINUTE_S else f"{whole // _MINUTE_S:,} min {whole % _MINUTE_S} s"
 
 
-def number_text(value: float) -> str:
+def _number_text(value: float) -> str:
     """Return a number in at most six significant digits: `1,484`, `-0.25`, `43,505.3`."""
     return f"{value:,.6g}" if abs(value) < _MILLION else f"{value:,.0f}"
 
 
 def change_text(value: float) -> str:
     """Return a difference with its sign: `+4`, `-0.25`."""
-    return f"{'+' if value > 0 else ''}{number_text(value)}"
+    return f"{'+' if value > 0 else ''}{_number_text(value)}"
 
 
 def ago_text(value_ms: int, now_ms: int) -> str:
@@ -128,7 +127,7 @@ def second_text(value_ms: int) -> str:
 def value_text(text: str) -> str:
     """Return a value that a table stores as text: numbers formatted, any other text unchanged."""
     try:
-        return number_text(float(text))
+        return _number_text(float(text))
     except ValueError:
         return text
 

@@ -15,16 +15,16 @@ from backstream.report import completeness_map, failing_rows, figures, formattin
 from backstream.report.run_context import largest_changes
 from backstream.text import visible_text
 
-TEMPLATES = Path(__file__).parent / "templates"
+_TEMPLATES = Path(__file__).parent / "templates"
 
 
 def template_environment() -> jinja2.Environment:
     """Return an environment for the templates of this package, with the functions of `formatting` as filters."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
-        finalize=show_hidden,
+        finalize=_show_hidden,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -38,7 +38,7 @@ def template_environment() -> jinja2.Environment:
         "duration": formatting.duration_words,
         "seconds": formatting.seconds_text,
         "change": formatting.change_text,
-        "ms": parse_instant,
+        "ms": _parse_instant,
         "second": formatting.second_text,
         "value": formatting.value_text,
         "failing_rows": failing_rows.list_failing_rows,
@@ -61,12 +61,12 @@ def template_environment() -> jinja2.Environment:
     return environment
 
 
-def show_hidden(value: object) -> object:
+def _show_hidden(value: object) -> object:
     """Return a value of a template with its hidden characters visible; markup of ours unchanged."""
     return visible_text(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def parse_instant(value: datetime | str) -> int | None:
+def _parse_instant(value: datetime | str) -> int | None:
     """Return epoch milliseconds of a value from a table or file; None for text that is no instant."""
     if isinstance(value, datetime):
         return epoch_ms(value)

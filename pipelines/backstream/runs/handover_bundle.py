@@ -16,7 +16,7 @@ from backstream.eventtime.stream_state import StreamState
 from backstream.runs.home import write_json
 
 SCHEMA_VERSION = 1
-MANIFEST_NAME = "bundle.json"
+_MANIFEST_NAME = "bundle.json"
 PARTITIONS_FILE, WINDOWS_FILE, RECORDS_FILE = "partitions.parquet", "windows.parquet", "records.parquet"
 
 
@@ -52,8 +52,8 @@ class HandoverBundle:
 
     def write(self, folder: Path) -> Path:
         """Write `bundle.json` into a folder, and return the file. It is written last: a whole bundle has it."""
-        write_json(folder / MANIFEST_NAME, asdict(self))
-        return folder / MANIFEST_NAME
+        write_json(folder / _MANIFEST_NAME, asdict(self))
+        return folder / _MANIFEST_NAME
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -63,7 +63,7 @@ class HandoverBundle:
             LedgerError: when the folder has no bundle.
             SpecError: when the bundle has another schema version.
         """
-        path = folder / MANIFEST_NAME
+        path = folder / _MANIFEST_NAME
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:

@@ -12,7 +12,7 @@ from backstream.eventtime.instants import MINUTE_MS, SECOND_MS, epoch_ms
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Plan
 
-QUIET_MS = 10 * MINUTE_MS
+_QUIET_MS = 10 * MINUTE_MS
 """Time without a new file after which a run counts as dead, unless its chunks take longer."""
 
 
@@ -114,7 +114,7 @@ def events_per_second(done: Sequence[ChunkTiming]) -> float | None:
 def is_alive(now_ms: int, last_sign_ms: int, done: Sequence[ChunkTiming]) -> bool:
     """Return whether an unfinished run wrote a file so recently that it is probably still running."""
     longest_ms = max((chunk.seconds for chunk in done), default=0.0) * SECOND_MS
-    return now_ms - last_sign_ms <= max(QUIET_MS, 2 * longest_ms)
+    return now_ms - last_sign_ms <= max(_QUIET_MS, 2 * longest_ms)
 
 
 def _quartiles(rates: Sequence[float]) -> tuple[float, float]:

@@ -70,10 +70,10 @@ class SettingValue:
     @property
     def key(self) -> str:
         """The key in `backstream.toml`."""
-        return setting_key(self.variable)
+        return _setting_key(self.variable)
 
 
-def setting_key(variable: str) -> str:
+def _setting_key(variable: str) -> str:
     """Return the key of a setting in `backstream.toml`."""
     return variable.removeprefix(PREFIX).lower()
 
@@ -125,10 +125,10 @@ def misspelt_variables() -> Iterator[str]:
 
     Other variables with the prefix are not ours to judge: a definition can refer to them.
     """
-    known = {setting_key(variable): variable for variable in (*SETTINGS, PROJECT_VARIABLE)}
+    known = {_setting_key(variable): variable for variable in (*SETTINGS, PROJECT_VARIABLE)}
     for name in sorted(os.environ):
         if name.startswith(PREFIX) and name not in (*known.values(), *_NO_SETTINGS):
-            for nearest in get_close_matches(setting_key(name), known, n=1):
+            for nearest in get_close_matches(_setting_key(name), known, n=1):
                 yield f"{name} is not a setting and has no effect; did you mean {known[nearest]}?"
 
 
@@ -207,7 +207,7 @@ def _file_variables(file: Path, variables: Mapping[str, str]) -> dict[str, str]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         msg = f"{PROJECT_FILE} is not TOML: {error} ({file})"
         raise SpecError(msg) from error
-    known = {setting_key(variable): variable for variable in SETTINGS}
+    known = {_setting_key(variable): variable for variable in SETTINGS}
     found = {}
     for key, value in content.items():
         if key not in known:
@@ -221,7 +221,7 @@ def _file_variables(file: Path, variables: Mapping[str, str]) -> dict[str, str]:
 
 def _setting_text(variable: str, value: Any, file: Path, variables: Mapping[str, str]) -> str:
     """Return a value of the project file as the text of its variable."""
-    key, is_list = setting_key(variable), variable in PATH_LISTS
+    key, is_list = _setting_key(variable), variable in PATH_LISTS
     texts = value if is_list and isinstance(value, list) else [value]
     if not all(isinstance(text, str) for text in texts):
         msg = f"{key} must be a text{' or a list of texts' if is_list else ''}, got {value!r} ({file})"

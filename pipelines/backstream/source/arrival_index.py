@@ -30,7 +30,7 @@ from backstream.runs.plan import InputFile
 
 FixedWindow = Tumbling | Sliding | Cumulate
 
-INDEX_VERSION = 1
+_INDEX_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class BucketGrid:
 
         The bounded watermark is `max - delay - 1`, so it reaches `end - 1` with an event at `end + delay`.
         """
-        step_ms = window_end_step_ms(window)
+        step_ms = _window_end_step_ms(window)
         idle_ms = emission.strategy.idle_timeout_ms
         width_ms = min(idle_ms, HOUR_MS) if idle_ms else HOUR_MS
         first_cut_ms = (window.offset_ms + window.size_ms + index_delay_ms(emission)) % step_ms
@@ -66,7 +66,7 @@ class BucketGrid:
         return 2 * (base_ms // self.step_ms) + (1 if is_second else 0)
 
 
-def window_end_step_ms(window: FixedWindow) -> int:
+def _window_end_step_ms(window: FixedWindow) -> int:
     """Return the distance between the ends of consecutive windows."""
     if isinstance(window, Tumbling):
         return window.size_ms
@@ -110,7 +110,7 @@ class IndexFolder:
     @classmethod
     def from_source(cls, home: Path, dataset: str, source: Mapping[str, Any], grid: BucketGrid) -> IndexFolder:
         """Return the folder for a dataset's source section and a grid."""
-        content = {"version": INDEX_VERSION, "source": source, "grid": asdict(grid)}
+        content = {"version": _INDEX_VERSION, "source": source, "grid": asdict(grid)}
         digest = hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:12]
         return cls(home / "arrivals" / dataset / digest, grid)
 

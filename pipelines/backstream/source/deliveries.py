@@ -56,7 +56,7 @@ def require_sealed_days(definition: Definition, days: Sequence[DaySeal], where: 
     if unsealed:
         more = f"\n  and {len(unsealed) - _MAX_DAYS} more" if len(unsealed) > _MAX_DAYS else ""
         listed = (
-            "".join(f"\n  {seal_text(day)} is {day.seal}: {day.reason}" for day in unsealed[:_MAX_DAYS]) + more
+            "".join(f"\n  {_seal_text(day)} is {day.seal}: {day.reason}" for day in unsealed[:_MAX_DAYS]) + more
         )
         count = f"{len(unsealed)} of {len(days)} days are" if len(days) > 1 else "the day is"
         msg = (
@@ -68,7 +68,7 @@ def require_sealed_days(definition: Definition, days: Sequence[DaySeal], where: 
 
 def reason_with_unsealed(reason: str, days: Sequence[DaySeal]) -> str:
     """Return the reason of a run, extended by the days that it publishes before they are sealed."""
-    unsealed = [f"{seal_text(day)} {day.seal}" for day in days if not day.seal.is_final]
+    unsealed = [f"{_seal_text(day)} {day.seal}" for day in days if not day.seal.is_final]
     if not unsealed:
         return reason
     more = f" and {len(unsealed) - _MAX_DAYS} more" if len(unsealed) > _MAX_DAYS else ""
@@ -76,7 +76,7 @@ def reason_with_unsealed(reason: str, days: Sequence[DaySeal]) -> str:
     return f"{reason}; {note}" if reason else note
 
 
-def seal_text(day: DaySeal) -> str:
+def _seal_text(day: DaySeal) -> str:
     """Return the date of a day, such as `2024-03-01`."""
     return instant_text(day.day_ms)[:10]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -120,7 +120,3 @@ def _share_of_bytes(metadata: Any, columns: Sequence[str]) -> float:
             total += column.total_compressed_size
             wanted += column.total_compressed_size * (column.path_in_schema.partition(".")[0] in roots)
     return wanted / total if total else 1.0
-
-
-Fetch = Callable[[Sequence[FetchTask]], Sequence[FetchResult]]
-"""A function that runs tasks, such as `spark.fetch.fetch_files`."""

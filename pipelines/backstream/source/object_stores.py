@@ -15,7 +15,7 @@ from backstream.runs.home import WAREHOUSE_VARIABLE
 
 _S3_SCHEMES = ("s3", "s3a", "s3n")
 _SCHEMES = (*_S3_SCHEMES, "gs", "abfs", "abfss")
-DEFAULT_REGION = "us-east-1"
+_DEFAULT_REGION = "us-east-1"
 """The region for stores with an endpoint: they ignore it, but without one PyArrow asks Amazon, which fails."""
 STORE_OPTIONS = {"region": "s3.region", "endpoint": "s3.endpoint", "session_token": "s3.session-token"}
 _VARIABLES = {
@@ -104,7 +104,7 @@ def store_options(given: Mapping[str, str]) -> dict[str, str]:
     """Return options as properties of PyIceberg: those of an address, and otherwise those of the environment."""
     options = {name: value for name in STORE_OPTIONS if (value := given.get(name) or _from_environment(name))}
     if "endpoint" in options:
-        options.setdefault("region", DEFAULT_REGION)
+        options.setdefault("region", _DEFAULT_REGION)
     return {STORE_OPTIONS[name]: value for name, value in options.items()}
 
 

@@ -20,7 +20,7 @@ from backstream.runs.home import load_json, write_json
 from backstream.runs.input_files import FileList, MisplacedRecords, PinnedInput, SkippedFile
 from backstream.source.raw_files import RawFile
 
-MANIFEST = "_raw_files.json"
+_MANIFEST = "_raw_files.json"
 """File in the folder of a batch: its raw files and its counts. Readers of Parquet ignore its name."""
 _LISTING = "_listed.json"
 _MAX_BATCH_BYTES = 256 * 2**20
@@ -108,7 +108,7 @@ class PreparedSource:
 
     def batches(self) -> list[PreparedBatch]:
         """Return all complete batches, sorted by name."""
-        return [_load_batch(manifest) for manifest in sorted(self.folder.glob(f"batch-*/{MANIFEST}"))]
+        return [_load_batch(manifest) for manifest in sorted(self.folder.glob(f"batch-*/{_MANIFEST}"))]
 
     def find_changes(
         self, files: Sequence[RawFile], side_inputs: Mapping[str, PinnedInput] = MappingProxyType({})
@@ -151,7 +151,7 @@ class PreparedSource:
             "side_inputs": {name: asdict(pinned) for name, pinned in batch.side_inputs.items()},
             "misplaced": [asdict(records) for records in batch.misplaced],
         }
-        write_json(batch.folder / MANIFEST, content)
+        write_json(batch.folder / _MANIFEST, content)
         batch.folder.rename(self.folder / f"batch-{uuid.uuid4().hex[:12]}")
 
     def remove_batches(self, folders: Iterable[Path]) -> None:

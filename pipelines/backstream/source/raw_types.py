@@ -62,18 +62,18 @@ def _arrow_schema(format_name: str, path: str) -> Any:
 def list_missing_paths(definition: Definition, raw: Mapping[str, str]) -> list[str]:
     """Return the columns, or fields of columns, that a definition needs and the files do not have."""
     known = {*raw, *definition.source.derive}
-    return [path for path in list_paths(definition) if path not in known and find_type(path, raw) is None]
+    return [path for path in list_paths(definition) if path not in known and _find_type(path, raw) is None]
 
 
 def plain_types(definition: Definition, raw: Mapping[str, str]) -> dict[str, str] | None:
     """Return the types of the prepared columns of a definition; None if only Spark knows one of them."""
-    types = {column_of_path(path): find_type(path, raw) for path in list_paths(definition)}
+    types = {column_of_path(path): _find_type(path, raw) for path in list_paths(definition)}
     known = {name: kind for name, kind in types.items() if kind is not None}
     is_derived = any(column_of_path(name) in types for name in definition.source.derive)
     return None if is_derived or len(known) < len(types) else known
 
 
-def find_type(path: str, raw: Mapping[str, str]) -> str | None:
+def _find_type(path: str, raw: Mapping[str, str]) -> str | None:
     """Return the type of a column or of a field with a dotted path; None if there is none."""
     if path in raw:
         return raw[path]

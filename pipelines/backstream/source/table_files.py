@@ -54,7 +54,7 @@ def link_table_file(file: TableFile, columns: Sequence[str] | None, target: Path
     if not path.startswith("/"):
         return False
     try:
-        if not has_current_columns(file, columns, pq.read_metadata(path)):
+        if not _has_current_columns(file, columns, pq.read_metadata(path)):
             return False
         os.link(path, target)
     except FileExistsError:
@@ -64,7 +64,7 @@ def link_table_file(file: TableFile, columns: Sequence[str] | None, target: Path
     return True
 
 
-def has_current_columns(file: TableFile, columns: Sequence[str] | None, footer: Any) -> bool:
+def _has_current_columns(file: TableFile, columns: Sequence[str] | None, footer: Any) -> bool:
     """Return whether a reader that knows only names reads the same values as PyIceberg by field ids."""
     if file.scan.delete_files or file.scan.file.file_format != FileFormat.PARQUET:
         return False
@@ -99,7 +99,7 @@ def copy_table_file(file: TableFile, columns: Sequence[str] | None, draft: Path)
     fields = file.fields(columns)
     if not file.scan.delete_files and file.scan.file.file_format == FileFormat.PARQUET:
         with file.io.new_input(file.scan.file.file_path).open(seekable=True) as stream:
-            is_current = has_current_columns(file, columns, pq.read_metadata(stream))
+            is_current = _has_current_columns(file, columns, pq.read_metadata(stream))
             if is_current and copy_columns(stream, [field.name for field in fields], draft):
                 return
     projected = Schema(*fields)

@@ -38,7 +38,7 @@ class TimeColumn:
             return cls(match[2], _MS_PER_NUMBER[match[1]], label)
         if re.fullmatch(r"\w+", text):
             return cls(text, 0, label)
-        raise spark_only_error(label, expression)
+        raise _spark_only_error(label, expression)
 
     def values_ms(self, column: pa.ChunkedArray) -> Longs:
         """Return epoch milliseconds of a column without nulls, floored.
@@ -50,12 +50,12 @@ class TimeColumn:
         if self.factor and pa.types.is_integer(kind):
             return _longs(column) * self.factor
         if self.factor or not (pa.types.is_timestamp(kind) and kind.tz):
-            raise spark_only_error(self.label, self.name)
+            raise _spark_only_error(self.label, self.name)
         factor, divisor = _MS_RATIOS[kind.unit]
         return _longs(column) * factor // divisor
 
 
-def spark_only_error(label: str, expression: str) -> PlanError:
+def _spark_only_error(label: str, expression: str) -> PlanError:
     """Return the error for an expression that only Spark can evaluate."""
     msg = (
         f"only Spark can evaluate {label}: {expression!r}\n\n"

@@ -79,7 +79,7 @@ def bucket_events(events: DataFrame, grid: BucketGrid, file: Sequence[str]) -> D
         file: the names of these columns.
     """
     buckets = {
-        "event_bucket": event_bucket_column(F.col("event_time_ms"), grid),
+        "event_bucket": _event_bucket_column(F.col("event_time_ms"), grid),
         "arrival_bucket": arrival_bucket_column(F.col("arrival_time_ms"), grid),
     }
     return (
@@ -96,7 +96,7 @@ def bucket_events(events: DataFrame, grid: BucketGrid, file: Sequence[str]) -> D
     )
 
 
-def event_bucket_column(event_time_ms: Column, grid: BucketGrid) -> Column:
+def _event_bucket_column(event_time_ms: Column, grid: BucketGrid) -> Column:
     """Return `BucketGrid.bucket` as a column.
 
     The bucket is 2 n between the first and the second cut number n, and 2 n + 1 after the second one.

@@ -51,7 +51,7 @@ STAGES = (
 """The stages of a chunk, in order; a recompute skips some."""
 
 
-AT_ONCE = 2
+_AT_ONCE = 2
 """The number of chunk groups that run in parallel: while Spark plans one of them, the cores work on the other."""
 
 
@@ -89,12 +89,12 @@ def replay_chunks(
     register_functions(spark, group.definition)
     groups = group_chunks(unfinished, group.definition.max_events_per_job)
     running = set[Future[list[Manifest]]]()
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
         try:
             while (
                 started := [
                     pool.submit(_run_group, replace(group, chunks=group_members), tell)
-                    for group_members in islice(groups, AT_ONCE - len(running))
+                    for group_members in islice(groups, _AT_ONCE - len(running))
                 ]
                 or running
             ):

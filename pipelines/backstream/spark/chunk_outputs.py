@@ -141,7 +141,7 @@ def _run_in_spark(
         def staged_panes() -> DataFrame | None:
             return load_staged_rows(group.spark, attempt, PANES, files[PANES])
 
-        code = compute_user_rows(group, attempt, results, records, keep)
+        code = _compute_user_rows(group, attempt, results, records, keep)
         values = results.values(records) if code is None else code.values
         if group.definition.having and not group.is_replay:
             values = keep(values)  # two tables need them
@@ -163,7 +163,7 @@ def _run_in_spark(
         return ChunkOutputs(attempt, events_read, counting.result(), files)
 
 
-def compute_user_rows(
+def _compute_user_rows(
     group: ChunkGroup, attempt: Attempt, results: Results, records: DataFrame, keep: Keep
 ) -> JobResult | ProcessResult | None:
     """Return the rows of the job or the process function of the definition; None with aggregates. Runs jobs."""

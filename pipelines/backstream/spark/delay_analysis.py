@@ -43,7 +43,7 @@ If the critical delays of a range span up to a quarter of an hour, the histogram
 are counted in steps of 10 ms, 100 ms, and so on.
 """
 
-OVERDUE, DROPPED, BEHIND, SLICE = "overdue", "dropped", "behind", "slice"
+_OVERDUE, _DROPPED, _BEHIND, _SLICE = "overdue", "dropped", "behind", "slice"
 _MAX_STRETCHES = 2_000
 """The largest number of stretches into which the arrivals of a partition are divided."""
 _NEVER = -1
@@ -100,17 +100,17 @@ def measure_delays(
     counts = (
         _load_records(spark, recorded)
         .transform(add_watermarks(spark, timeline, recorded.clock))
-        .transform(add_critical_delays(recorded.window, lateness_ms, recorded.interval))
+        .transform(_add_critical_delays(recorded.window, lateness_ms, recorded.interval))
     )
-    table, histogram_step_ms = collect_counts(counts, most)
-    kinds = {kind: _pairs(table, kind) for kind in (OVERDUE, DROPPED, BEHIND, SLICE)}
-    records = sum(count for _, count in kinds[OVERDUE])
-    delays = {kind: [pair for pair in kinds[kind] if pair[0] >= 0] for kind in (OVERDUE, DROPPED)}
+    table, histogram_step_ms = _collect_counts(counts, most)
+    kinds = {kind: _pairs(table, kind) for kind in (_OVERDUE, _DROPPED, _BEHIND, _SLICE)}
+    records = sum(count for _, count in kinds[_OVERDUE])
+    delays = {kind: [pair for pair in kinds[kind] if pair[0] >= 0] for kind in (_OVERDUE, _DROPPED)}
     return DelayHistograms(
-        CriticalDelays.from_counts(delays[OVERDUE], records, histogram_step_ms),
-        CriticalDelays.from_counts(delays[DROPPED], records, histogram_step_ms),
-        CriticalDelays.from_counts(kinds[BEHIND], sum(count for _, count in kinds[BEHIND]), histogram_step_ms),
-        _firing_delays(timeline, recorded, [start_ms for start_ms, _ in kinds[SLICE]]),
+        CriticalDelays.from_counts(delays[_OVERDUE], records, histogram_step_ms),
+        CriticalDelays.from_counts(delays[_DROPPED], records, histogram_step_ms),
+        CriticalDelays.from_counts(kinds[_BEHIND], sum(count for _, count in kinds[_BEHIND]), histogram_step_ms),
+        _firing_delays(timeline, recorded, [start_ms for start_ms, _ in kinds[_SLICE]]),
     )
 
 
@@ -126,7 +126,7 @@ def _undelayed_timeline(spark: SparkSession, recorded: AnalysisRange) -> Waterma
         return events.where(F.col(source.REASON).isNull()).drop(source.MARKER)
 
     stream, expected = EventFiles(spark, recorded.files, readable), list_expected_partitions(definition)
-    return timeline_of_files(stream, without_delay(definition), recorded.clock, expected)
+    return timeline_of_files(stream, _emission_without_delay(definition), recorded.clock, expected)
 
 
 def load_arrival_buckets(spark: SparkSession, recorded: AnalysisRange) -> tuple[list[ArrivalBucket], int]:
@@ -150,16 +150,16 @@ def load_arrival_buckets(spark: SparkSession, recorded: AnalysisRange) -> tuple[
     return [ArrivalBucket(**row) for row in rows.toArrow().to_pylist()], width_ms
 
 
-def without_delay(definition: Definition) -> Emission:
+def _emission_without_delay(definition: Definition) -> Emission:
     """Return the emission of the definition, with bounded generators and a delay of 0 in all its sources."""
     emission = definition.emission
     if not emission.sources:
-        return replace(emission, strategy=_without_delay(emission.strategy))
-    sources = [replace(source, strategy=_without_delay(source.strategy)) for source in emission.sources]
+        return replace(emission, strategy=_strategy_without_delay(emission.strategy))
+    sources = [replace(source, strategy=_strategy_without_delay(source.strategy)) for source in emission.sources]
     return Emission.from_sources(sources, emission.topology)
 
 
-def _without_delay(strategy: WatermarkStrategy) -> WatermarkStrategy:
+def _strategy_without_delay(strategy: WatermarkStrategy) -> WatermarkStrategy:
     return WatermarkStrategy(StrategyKind.BOUNDED, 0, strategy.interval_ms, strategy.idle_timeout_ms)
 
 
@@ -175,7 +175,7 @@ def _load_records(spark: SparkSession, recorded: AnalysisRange) -> DataFrame:
     return events.where(~F.col("is_duplicate"))
 
 
-def add_critical_delays(window: FixedWindow, allowed_lateness_ms: int, interval: Interval) -> Step:
+def _add_critical_delays(window: FixedWindow, allowed_lateness_ms: int, interval: Interval) -> Step:
     """Count critical delays: rows of `kind`, `value_ms`, and `records`.
 
     Needs `event_time_ms`, and `watermark_ms` at delay 0. A record is in the range if its latest window starts
@@ -190,10 +190,10 @@ def add_critical_delays(window: FixedWindow, allowed_lateness_ms: int, interval:
         F.col("event_time_ms"), int64_literal(window.offset_ms), int64_literal(_slice_ms(window))
     )
     values = {
-        OVERDUE: F.when(is_in_range, F.greatest(overdue_ms, never)),
-        DROPPED: F.when(is_in_range, F.greatest(dropped_ms, never)),
-        BEHIND: F.when(is_in_range, behind_ms),
-        SLICE: slice_ms,
+        _OVERDUE: F.when(is_in_range, F.greatest(overdue_ms, never)),
+        _DROPPED: F.when(is_in_range, F.greatest(dropped_ms, never)),
+        _BEHIND: F.when(is_in_range, behind_ms),
+        _SLICE: slice_ms,
     }
     pairs = [F.struct(F.lit(kind).alias("kind"), value.alias("value_ms")) for kind, value in values.items()]
 
@@ -225,9 +225,9 @@ def _slice_ms(window: FixedWindow) -> int:
     return math.gcd(window.size_ms, end_step_ms(window))
 
 
-def collect_counts(counts: DataFrame, most: int) -> tuple[pa.Table, int]:
+def _collect_counts(counts: DataFrame, most: int) -> tuple[pa.Table, int]:
     """Return the counts, and the step of delays in ms: 1 ms if there are at most `most` of them."""
-    is_delay = F.col("kind") != F.lit(SLICE)
+    is_delay = F.col("kind") != F.lit(_SLICE)
     persisted = counts.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         selected, width_ms = persisted, 1
@@ -245,7 +245,7 @@ def _round_delays(counts: DataFrame, width_ms: int) -> DataFrame:
     Slices stay exact, since windows are computed from them. They are as few as the windows of a run.
     """
     floor_ms = window_start_column(F.col("value_ms"), int64_literal(0), int64_literal(width_ms))
-    is_slice = F.col("kind") == F.lit(SLICE)
+    is_slice = F.col("kind") == F.lit(_SLICE)
     rounded = counts.withColumn("value_ms", F.when(is_slice, F.col("value_ms")).otherwise(floor_ms))
     return rounded.groupBy("kind", "value_ms").agg(F.sum("records").alias("records"))
 

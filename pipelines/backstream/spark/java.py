@@ -148,8 +148,8 @@ def _remove_old_archives(path: Path) -> None:
                 old.unlink()
 
 
-OLDEST_JAVA = 17
-JAVA_HINT = "install a Java 17 runtime, and set JAVA_HOME to its folder"
+_OLDEST_JAVA = 17
+_JAVA_HINT = "install a Java 17 runtime, and set JAVA_HOME to its folder"
 OPTIONS_VARIABLE = "SPARK_SUBMIT_OPTS"
 """The variable with options for the driver's Java; options of a session are added after them."""
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -157,7 +157,7 @@ HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 ASKED_FOR = "madvise"
 ASK_FOR_HUGE_PAGES = "-XX:+UseTransparentHugePages"
 PARALLEL_COLLECTOR = "-XX:+UseParallelGC"
-MIN_PARALLEL_MB = 3_000
+_MIN_PARALLEL_MB = 3_000
 FIRST_COMPILER = "-XX:TieredStopAtLevel=1"
 SMALL_INPUT_BYTES = 16 * 2**20
 """The largest size of Parquet input that counts as small: about a million events. It is chosen, not measured.
@@ -181,13 +181,13 @@ def require_java() -> None:
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None or not Path(java).exists():
         where = f"at JAVA_HOME={home}" if home else "on PATH, and JAVA_HOME is not set"
-        msg = f"no Java runtime {where}; Spark needs version {OLDEST_JAVA} or newer\n\nhint: {JAVA_HINT}"
+        msg = f"no Java runtime {where}; Spark needs version {_OLDEST_JAVA} or newer\n\nhint: {_JAVA_HINT}"
         raise SetupError(msg)
     output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     version = re.search(r'version "(?:1\.)?(\d+)', output)
-    if version is None or int(version[1]) < OLDEST_JAVA:
+    if version is None or int(version[1]) < _OLDEST_JAVA:
         first_line = output.splitlines()[0] if output else "no output"
-        msg = f"Spark needs Java {OLDEST_JAVA} or newer, got {first_line} ({java})\n\nhint: {JAVA_HINT}"
+        msg = f"Spark needs Java {_OLDEST_JAVA} or newer, got {first_line} ({java})\n\nhint: {_JAVA_HINT}"
         raise SetupError(msg)
 
 
@@ -252,7 +252,7 @@ def _collector_options(heap: str | None) -> list[str]:
     Java's default collector runs beside the program and keeps pauses short, as a server needs. A batch job needs a
     short total time. In a small heap, the default collector needs less memory.
     """
-    if heap is None or heap_mb(heap) < MIN_PARALLEL_MB or _COLLECTOR.search(_user_options() + _session_options()):
+    if heap is None or heap_mb(heap) < _MIN_PARALLEL_MB or _COLLECTOR.search(_user_options() + _session_options()):
         return []
     return [PARALLEL_COLLECTOR, f"-Xms{heap}"]
 

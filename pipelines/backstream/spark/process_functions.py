@@ -42,7 +42,7 @@ from backstream.spark.watermarks.timeline import Longs, to_int64
 from backstream.spark.windows.aggregation import WINDOW
 from backstream.user_code import UserCode, last_line_of_trace, user_trace
 
-METHODS = ("process_element",)
+_METHODS = ("process_element",)
 """The methods that the class must have."""
 _KIND, _TAG, _TEXT, _ROW = "process__kind", "process__tag", "process__text", "process__row"
 _ROW_KIND, _OUTPUT_KIND, _SKIPPED_KIND, _ERROR_KIND = "row", "output", "skipped", "error"
@@ -72,14 +72,14 @@ def compute_process(
         UserCodeError: when it fails, or emits a row that does not fit the declared columns.
     """
     code = UserCode("process function", process.process_class)
-    code.create(METHODS, process.kwargs)  # fail before records are read
+    code.create(_METHODS, process.kwargs)  # fail before records are read
     ship_package(group.spark.sparkContext, process.process_class)
     records, rises_ms = _load_records(group, process)
     keys = group.definition.source.key
     all_columns = [name for name in group.schema.names if name not in PREPARED_COLUMNS]
     columns = tuple(dict.fromkeys((*keys, *(process.reads or all_columns))))
     schema = _output_schema(group, records)
-    task = ProcessTask(
+    task = _ProcessTask(
         code=code,
         kwargs=process.kwargs,
         keys=keys,
@@ -171,7 +171,7 @@ class _Broadcast(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessTask:
+class _ProcessTask:
     """The Arrow function that runs a process function over the sorted records of some keys.
 
     `owned` is the interval of the starts of the windows to publish, and `place` names the chunks in errors.
@@ -189,7 +189,7 @@ class ProcessTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the emitted rows; after an error a row with its text, and nothing more."""
-        keys = _Keys(self, self.code.load_class(METHODS), self.rises.value)
+        keys = _Keys(self, self.code.load_class(_METHODS), self.rises.value)
         try:
             for batch in batches:
                 keys.process_batch(batch)
@@ -210,7 +210,7 @@ class ProcessTask:
 class _Keys:
     """The keys of one Arrow function, one after the other."""
 
-    task: ProcessTask
+    task: _ProcessTask
     new_function: Callable[..., ProcessFunction]
     rises_ms: Longs
     rows: list[dict[str, Any]] = field(default_factory=list)

@@ -16,7 +16,7 @@ from backstream.spark import source
 from backstream.spark.windows.aggregation import WINDOW
 from backstream.spark.windows.result_rows import add_derived, meets_condition
 
-WINDOW_NUMBER = "sample_window"
+_WINDOW_NUMBER = "sample_window"
 """Column with the number of the window that a record is in."""
 
 
@@ -63,7 +63,7 @@ def aggregate_sample(
     members = [(number, position) for number, (_, positions) in enumerate(windows) for position in positions]
     chosen = records.take(pa.array([position for _, position in members], pa.int64()))
     bounds = {
-        WINDOW_NUMBER: [number for number, _ in members],
+        _WINDOW_NUMBER: [number for number, _ in members],
         WINDOW[0]: [windows[number][0].start_ms for number, _ in members],
         WINDOW[1]: [windows[number][0].end_ms for number, _ in members],
     }
@@ -73,7 +73,7 @@ def aggregate_sample(
     grouped = spark.createDataFrame(chosen).groupBy(*bounds, *definition.source.key)
     rows = grouped.agg(*(calls or [F.count(F.lit(1)).alias("records")])).transform(add_derived(definition))
     times = {name.removesuffix("_ms"): F.timestamp_millis(name) for name in WINDOW}
-    published = rows.withColumns(times).where(meets_condition(definition)).orderBy(WINDOW_NUMBER)
+    published = rows.withColumns(times).where(meets_condition(definition)).orderBy(_WINDOW_NUMBER)
     key = definition.source.key
     values = [name for name in published.columns if name not in {*bounds, *times, *key}]
     return published.select(*key, *times, *values).toArrow()

@@ -18,7 +18,7 @@ from backstream.spark.heap import SETTING, driver_heap, heap_mb, machine_memory_
 from backstream.spark.java import require_java, tune_java
 from backstream.user_code import UserCode, read_sources
 
-SETTINGS = {
+_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
     # Iceberg needs microseconds; Spark's default INT96 has no statistics.
@@ -40,7 +40,7 @@ SETTINGS = {
     "spark.sql.dataFrameQueryContext.enabled": "false",
 }
 
-LOCAL_SETTINGS = {
+_LOCAL_SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -70,7 +70,7 @@ _TRACE_LOGGERS = (
 
 def submitted_session(name: str) -> SparkSession:
     """Return the session of an application that spark-submit started, which sets master and resources."""
-    return _get_or_create(SparkSession.builder.appName(name), SETTINGS)
+    return _get_or_create(SparkSession.builder.appName(name), _SETTINGS)
 
 
 def local_session(
@@ -87,7 +87,7 @@ def local_session(
     # Python workers must run the same Python as the driver.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name).master("local[*]")
-    all_settings = {**LOCAL_SETTINGS, **SETTINGS, **(settings or {})}
+    all_settings = {**_LOCAL_SETTINGS, **_SETTINGS, **(settings or {})}
     if SETTING not in all_settings:
         all_settings |= driver_heap().settings
     with tune_java(all_settings.get(SETTING), input_bytes):

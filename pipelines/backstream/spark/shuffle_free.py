@@ -34,13 +34,13 @@ LARGEST = 15_000_000
 _Part = TypeVar("_Part")
 
 
-def count_parts(rows: int, tasks: int) -> int:
+def _count_parts(rows: int, tasks: int) -> int:
     """Return the number of parts for these rows and parallel tasks; 0 if a shuffle is faster."""
     count = tasks * math.ceil(rows / (tasks * LARGEST))
     return count if count <= MAX_PARTS else 0
 
 
-def union_parts(parts: Sequence[_Part], frame: Callable[[_Part], DataFrame]) -> DataFrame:
+def _union_parts(parts: Sequence[_Part], frame: Callable[[_Part], DataFrame]) -> DataFrame:
     """Return the union of the frames of at least one part. One task computes each frame.
 
     Args:
@@ -71,7 +71,7 @@ def cut_time_ranges(files: Sequence[InputFile], grid: WindowGrid, tasks: int) ->
     files = [file for file in files if file.may_hold(interval)]
     ends = sorted((file.max_event_ms, file.rows) for file in files if file.max_event_ms is not None)
     rows = sum(file.rows for file in files)
-    count = count_parts(rows, tasks)
+    count = _count_parts(rows, tasks)
     if not rows or len(ends) < len(files) or not count:
         return []
     # The first window that begins at or after each cut.
@@ -126,12 +126,12 @@ def aggregate_by_time_range(
         numbers, columns = part
         return grouped(recorded.around(grid.stretch(numbers)).coalesce(1), columns)
 
-    return union_parts(list(zip(ranges, grid.as_shared_columns(spark, ranges), strict=True)), aggregate)
+    return _union_parts(list(zip(ranges, grid.as_shared_columns(spark, ranges), strict=True)), aggregate)
 
 
 MANY_EVENTS = 1_000_000
 """The number of events from which file groups can be faster than a shuffle."""
-MAX_SKEW = 1.5
+_MAX_SKEW = 1.5
 """The largest number of events of a file group, relative to the mean."""
 MAX_SHARED_TIME = 0.5
 """The largest part of its arrival time that a file group may share with earlier groups."""
@@ -157,7 +157,7 @@ def compress_file_groups(
         events = recorded.read([file.path for file in group]).coalesce(1)
         return compress_events(events, ClockColumns.from_clock(clock), (), emission)
 
-    return union_parts(groups, cells)
+    return _union_parts(groups, cells)
 
 
 def share_files(files: Sequence[InputFile], tasks: int) -> list[list[InputFile]]:
@@ -176,14 +176,14 @@ def share_files(files: Sequence[InputFile], tasks: int) -> list[list[InputFile]]
         if file.min_arrival_ms is not None and file.max_arrival_ms is not None
     }
     rows = sum(file.rows for file in files)
-    count = count_parts(rows, tasks) if rows >= MANY_EVENTS else 0
+    count = _count_parts(rows, tasks) if rows >= MANY_EVENTS else 0
     if not count or len(arrivals) < len(files):
         return []
     files.sort(key=lambda file: (arrivals[file.path].start_ms, file.path))
     groups: list[list[InputFile]] = [[] for _ in range(count)]
     for file, end in zip(files, accumulate(file.rows for file in files), strict=True):
         groups[(2 * end - file.rows) * count // (2 * rows)].append(file)  # by the middle of the file's rows
-    is_even = max(sum(file.rows for file in group) for group in groups) * count <= rows * MAX_SKEW
+    is_even = max(sum(file.rows for file in group) for group in groups) * count <= rows * _MAX_SKEW
     if not all(groups) or not is_even:
         return []
     return groups if _have_little_overlap([[arrivals[file.path] for file in group] for group in groups]) else []

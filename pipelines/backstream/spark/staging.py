@@ -67,7 +67,7 @@ _MAX_EVENTS_OF_ONE_TASK = 100_000
 """Up to this number of events, one task groups them, since Spark coalesces small tasks."""
 _MANY_EVENTS = 500_000
 """From this number of events per core, files have some megabytes."""
-MAX_EVENTS_OF_SMALL_DAY = 10_000
+_MAX_EVENTS_OF_SMALL_DAY = 10_000
 """The largest number of events of a day whose file the driver splits off; this is faster than a Spark write."""
 
 
@@ -117,7 +117,7 @@ class Attempt:
     def has_small_files(self) -> bool:
         """True if the chunks span several days with few events each."""
         days = (self.chunks[-1].end_ms - self.chunks[0].start_ms) / DAY_MS
-        return days > 1 and sum(chunk.expected_events for chunk in self.chunks) <= days * MAX_EVENTS_OF_SMALL_DAY
+        return days > 1 and sum(chunk.expected_events for chunk in self.chunks) <= days * _MAX_EVENTS_OF_SMALL_DAY
 
     def __str__(self) -> str:
         ids = [chunk.chunk_id for chunk in self.chunks]

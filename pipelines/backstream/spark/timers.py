@@ -18,13 +18,12 @@ from pyspark.sql.types import LongType, StructField, StructType
 from backstream.errors import UserCodeError
 from backstream.eventtime.process_functions import Context, ProcessFunction
 from backstream.spark.key_runs import KeyRun, TimerQueue
-from backstream.spark.schemas import ARRIVAL_ORDER, int64_literal
-from backstream.spark.watermarks.timeline import Longs, WatermarkTimeline
+from backstream.spark.schemas import ARRIVAL_ORDER
+from backstream.spark.watermarks.timeline import Longs
 
 _NEEDED = ("event_time_ms", "watermark_ms", *ARRIVAL_ORDER)
 _OPTIONAL = ("value", "delete_timers_ms")
 _FIRING = ("timestamp_ms", "watermark_ms", "by")
-_STREAM = "stream"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,36 +34,24 @@ class TimerInput:
     new_function: Callable[[], ProcessFunction]
 
 
-def replay_timers(
-    events: DataFrame,
-    keys: Sequence[str],
-    new_function: Callable[[], ProcessFunction],
-    timeline: WatermarkTimeline,
+def replay_timers_of_streams(
+    events: DataFrame, stream: str, keys: Sequence[str], streams: Mapping[int, TimerInput]
 ) -> DataFrame:
-    """Return every timer that fires, with the watermark at its firing.
+    """Return every timer that fires in several streams, with the watermark at its firing.
 
     Args:
         events: normalized events with `watermark_ms`. The function also gets the columns `value` and
             `delete_timers_ms` if they exist. It gets no source partition and no marker.
+        stream: the column with the number of the stream.
         keys: key columns. The key of a record is their one value, or a tuple of them.
-        new_function: creates the process function of one key. It is sent to the executors, so they must be able to
-            import its module.
-        timeline: the watermarks that `watermark_ms` was taken from.
+        streams: the rises of each stream, and its factory of process functions. Executors must be able to import
+            the module of a factory.
 
     Returns:
-        Keys, `timestamp_ms`, `watermark_ms`, `by` (the number of the rise, from 0), and `after` (the number of
-        records that had arrived, less one). If a function raises an error, the job fails with a message that names
-        the function, the key, and the record or timer.
+        Stream, keys, `timestamp_ms`, `watermark_ms`, `by` (the number of the rise, from 0), and `after` (the
+        number of records that had arrived, less one). If a function raises an error, the job fails with a message
+        that names the function, the key, and the record or timer.
     """
-    timer_input = TimerInput(timeline.all_rises_ms(), new_function)
-    one_stream = events.withColumn(_STREAM, int64_literal(0))
-    return replay_timers_of_streams(one_stream, _STREAM, keys, {0: timer_input}).drop(_STREAM)
-
-
-def replay_timers_of_streams(
-    events: DataFrame, stream: str, keys: Sequence[str], streams: Mapping[int, TimerInput]
-) -> DataFrame:
-    """Return the result of `replay_timers` for several streams, which the column `stream` numbers."""
     by = [stream, *keys]
     columns = dict.fromkeys([*by, *_NEEDED, *(name for name in _OPTIONAL if name in events.columns)])
     key_fields = [events.schema[name] for name in by]

@@ -22,7 +22,7 @@ _FAILED_UDF = re.compile(r"Traceback \(most recent call last\)")
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionByName:
+class _FunctionByName:
     """A Python function that an executor imports when it first calls it; only its name is sent."""
 
     target: str
@@ -33,7 +33,7 @@ class FunctionByName:
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionOfRecords:
+class _FunctionOfRecords:
     """A Python function of all records of a window, which get a pandas series per argument.
 
     The records are sorted. Without records the value is null.
@@ -103,8 +103,8 @@ def _python_function(target: str, function: UserFunction) -> tuple[Callable[...,
 
         return (pandas_function(target, function.returns),)
     by_kind: Mapping[str, Callable[[str], Callable[..., Any]]] = {
-        "record": FunctionByName,
-        "aggregate": FunctionOfRecords,
+        "record": _FunctionByName,
+        "aggregate": _FunctionOfRecords,
     }
     return by_kind[function.kind](target), function.returns
 

@@ -7,14 +7,16 @@ from importlib import import_module
 from typing import Any
 
 Message = MutableMapping[str, Any]
-Asgi = Callable[[Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]]
+_Asgi = Callable[
+    [Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]
+]
 
 
 class LazyApplication:
     """An ASGI application that imports and builds the real one on its first request."""
 
     def __init__(self) -> None:
-        self._application: Asgi | None = None
+        self._application: _Asgi | None = None
 
     async def __call__(
         self,

@@ -12,11 +12,11 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
-FORBIDDEN = 403
+_FORBIDDEN = 403
 _SAME = "same-origin"
 
 
-def security_headers(content_security_policy: str) -> dict[str, str]:
+def _security_headers(content_security_policy: str) -> dict[str, str]:
     """Return the headers of every response."""
     return {
         "Content-Security-Policy": content_security_policy,
@@ -35,7 +35,7 @@ def add_headers(
     async def middleware(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
         response = await call_next(request)
         content_security_policy = response.headers.get("Content-Security-Policy", fallback)
-        response.headers.update(security_headers(content_security_policy))
+        response.headers.update(_security_headers(content_security_policy))
         return response
 
     return middleware
@@ -50,7 +50,7 @@ def require_own_form(request: Request) -> None:
         HTTPException: 403 when another site sent the form, or the origin is unknown.
     """
     if not _is_same_origin(request.headers, request.url.netloc):
-        raise HTTPException(FORBIDDEN, "a page of another site sent this form, so no run was started")
+        raise HTTPException(_FORBIDDEN, "a page of another site sent this form, so no run was started")
 
 
 def _is_same_origin(headers: Mapping[str, str], host: str) -> bool:

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 STAGES = ("watermarks", "critical delays")
 """The two passes over the data, in order."""
-SHARES = (0.5, 0.9, 0.95, 0.99, 0.999, 1.0)
+_SHARES = (0.5, 0.9, 0.95, 0.99, 0.999, 1.0)
 """Quantiles of lateness for which the text shows a delay."""
-DEVIATIONS = 2
+_DEVIATIONS = 2
 """Standard deviations above the mean in the normal rule of thumb."""
 _BAR_WIDTH = 24
 _DELAY_WIDTHS = (14, 9, 9, 10, 13, 11)
@@ -329,12 +329,12 @@ def _lateness_table(advice: DelayAdvice) -> str:
         "By lateness alone, the delay at which a record would not have been behind the watermark:",
         f"{'quantile':<14}{'delay':>14}{'not behind':>12}{'kept':>10}",
     ]
-    for share in SHARES:
+    for share in _SHARES:
         delay_ms = advice.behind.smallest_delay_ms(share)
         lines.append(f"{f'{share * 100:g} %':<14}{_lateness_cells(advice, delay_ms)}")
-    normal, below = NormalDistribution.fit(advice.behind), _percent(NormalDist().cdf(DEVIATIONS))
-    rule = f"mean + {DEVIATIONS} sd"
-    lines.append(f"{rule:<14}{_lateness_cells(advice, normal.delay_ms(DEVIATIONS))}")
+    normal, below = NormalDistribution.fit(advice.behind), _percent(NormalDist().cdf(_DEVIATIONS))
+    rule = f"mean + {_DEVIATIONS} sd"
+    lines.append(f"{rule:<14}{_lateness_cells(advice, normal.delay_ms(_DEVIATIONS))}")
     fit = f"mean {_rough_duration(round(normal.mean_ms))}, sd {_rough_duration(round(normal.deviation_ms))}"
     lines.append(f"The last line is a normal distribution's ({fit}), which has {below} below {rule}.")
     return "\n".join(lines)

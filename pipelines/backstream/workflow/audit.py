@@ -84,7 +84,7 @@ def _evaluate(plan: Plan) -> Audit:
     audit, frame = evaluate_suite(
         plan,
         definition,
-        load_staged_metrics(manifests),
+        _load_staged_metrics(manifests),
         manifests,
         results=load_staged_results(definition, manifests, plan.mode),
         panes=_load_staged_panes(definition, manifests),
@@ -184,7 +184,7 @@ def _read_chunks(chunks: Sequence[Sequence[StagedFile]], columns: Sequence[str])
     yield from tables or (_read(chunk_paths, columns) for chunk_paths in paths)
 
 
-def load_staged_metrics(manifests: Sequence[Manifest]) -> DataFrame:
+def _load_staged_metrics(manifests: Sequence[Manifest]) -> DataFrame:
     """Return the window metrics that all chunks staged, one row per window and source partition."""
     names = [column.name for column in METRICS_TABLE.columns]
     paths = [file.path for manifest in manifests for file in manifest.files.get(METRICS, ())]

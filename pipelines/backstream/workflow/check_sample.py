@@ -41,7 +41,7 @@ from backstream.workflow.side_inputs import load_side_inputs
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 _MAX_FILES = 3
 _WINDOWS = 2
 
@@ -134,7 +134,7 @@ def _check_files(
     return _examine(spark, definition, types, load_sample(spark, definition, groups, limit))
 
 
-def _spread(files: Sequence[T]) -> list[T]:
+def _spread(files: Sequence[_T]) -> list[_T]:
     """Return the first file, the last one, and one between them."""
     if len(files) <= _MAX_FILES:
         return list(files)

@@ -25,7 +25,7 @@ from backstream.text import count_of
 from backstream.workflow.recomputation.values import are_equal
 from backstream.workflow.recomputation.windows import RecomputedWindow, recompute_windows
 
-SHOWN_RECORDS = 20
+_SHOWN_RECORDS = 20
 """The number of records that a text shows by default."""
 
 
@@ -76,7 +76,7 @@ class Explanation:
         """Return the explanation as `backstream explain` prints it."""
         from backstream.workflow.explain_text import explanation_text
 
-        return explanation_text(self, SHOWN_RECORDS)
+        return explanation_text(self, _SHOWN_RECORDS)
 
     @property
     def is_confirmed(self) -> bool:

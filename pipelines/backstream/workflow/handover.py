@@ -191,7 +191,7 @@ def _partition_table(cut: CutStream, state: CutState) -> pa.Table:
                 "max_event_time_ms": split.generator.get("max_event_time_ms") if split else None,
             }
         )
-    return pa.Table.from_pylist(rows, PARTITION_SCHEMA)
+    return pa.Table.from_pylist(rows, _PARTITION_SCHEMA)
 
 
 def _next_seq(position: Mapping[str, Any]) -> int | None:
@@ -200,7 +200,7 @@ def _next_seq(position: Mapping[str, Any]) -> int | None:
     return first if last is None else last + 1
 
 
-PARTITION_SCHEMA = pa.schema(
+_PARTITION_SCHEMA = pa.schema(
     [
         ("source_partition", pa.string()),
         ("records", pa.int64()),

@@ -70,6 +70,7 @@ def _read_windows(file: Path, wanted: Interval) -> pd.DataFrame:
     """
     start, end = utc_datetime(wanted.start_ms), utc_datetime(wanted.end_ms)
     filters = [("window_start", ">=", start), ("window_start", "<", end), ("is_expected", "=", True)]
-    windows = pq.read_table(file, columns=READ_OF_WINDOWS, filters=filters)
     # Arrow leaves out a column that the file does not have; `select` raises an error that names it.
-    return windows.select(READ_OF_WINDOWS).to_pandas()
+    windows = pq.read_table(file, columns=READ_OF_WINDOWS, filters=filters).select(READ_OF_WINDOWS)
+    frame: pd.DataFrame = windows.to_pandas()
+    return frame

@@ -57,7 +57,7 @@ class RawSource:
 
         name = str(definition.source.path)
         with open_source_table(name, home, where) as table:
-            listed = list_table_files(table, definition.source, load_table_state(definition, home), where)
+            listed = list_table_files(table, definition.source, _load_table_state(definition, home), where)
             yield cls(definition, where, listed.state.source_files(), listed)
 
     @property
@@ -196,7 +196,7 @@ def must_convert(definition: Definition, home: Home, where: str) -> bool:
         return not is_readable_in_place(first.path, definition.source, list_paths(definition), stream)
 
 
-def load_table_state(definition: Definition, home: Home) -> SourceTableState | None:
+def _load_table_state(definition: Definition, home: Home) -> SourceTableState | None:
     """Return the snapshot of which a source has copies or prepared files; None for other sources."""
     if definition.source.format != "iceberg":
         return None

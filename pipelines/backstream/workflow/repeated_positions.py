@@ -31,7 +31,7 @@ from backstream.runs.plan import InputFile, Plan
 from backstream.source.reader import READERS
 from backstream.source.time_columns import Longs, TimeColumn
 
-Bools = npt.NDArray[np.bool_]
+_Bools = npt.NDArray[np.bool_]
 
 _MAX_NUMBERS = 30_000_000
 """The numbers that are sorted in memory at once, 16 bytes each."""
@@ -58,7 +58,7 @@ class _Positions:
     sequences: Longs
     event_ms: Longs
 
-    def filter(self, mask: Bools) -> _Positions:
+    def filter(self, mask: _Bools) -> _Positions:
         return _Positions(self.partitions, self.codes[mask], self.sequences[mask], self.event_ms[mask])
 
 

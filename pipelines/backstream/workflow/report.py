@@ -48,7 +48,7 @@ def report_text(plan: Plan, form: ReportFormat) -> str:
     """Return the report of a run as text."""
     summary = load_run_summary(plan)
     is_complete = len(summary.manifests) == len(plan.chunks)
-    context = gather_context(plan, summary.definition, summary.publication, is_complete=is_complete)
+    context = _gather_context(plan, summary.definition, summary.publication, is_complete=is_complete)
     summary = RunSummary(plan, summary.definition, summary.manifests, summary.audit, summary.publication, context)
     if form is ReportFormat.MD:
         return summary.markdown()
@@ -87,7 +87,7 @@ def load_plan(home: Home, run_id: str) -> Plan:
     raise SpecError(msg)
 
 
-def gather_context(
+def _gather_context(
     plan: Plan, definition: Definition, publication: Publication | None, *, is_complete: bool
 ) -> RunContext:
     """Return the facts about a run that come from the lake, the ledger and the recording.

@@ -72,7 +72,7 @@ def find_restatements(
         if (part := limits.clip(interval)) and is_possible_range(definition_path, part, home)
     ]
     counts = [f"{_count_days(late)} of {staleness.published_days} published days stale"]
-    missing = find_missing_days(definition_path, home, until_ms) if is_missing_wanted else MissingDays(())
+    missing = _find_missing_days(definition_path, home, until_ms) if is_missing_wanted else _MissingDays(())
     parts = [part for interval in missing.ranges if (part := limits.clip(interval))]
     gaps = [RestateRange(part, None, "missing: no run covers it") for part in parts]
     counts += [f"{_count_days(gaps)} missing"] if is_missing_wanted else []
@@ -87,7 +87,7 @@ def _find_stale_unrefused(definition_path: Path, home: Home) -> tuple[Staleness,
     """Return the stale days except those that stay refused, and the number of the latter."""
     staleness = find_stale_days(definition_path, home)
     refresh_dataset_state(definition_path, home, staleness)
-    refused = find_refused_days(definition_path, home, staleness)
+    refused = _find_refused_days(definition_path, home, staleness)
     days = tuple(day for day in staleness.days if day.day_ms not in refused)
     return replace(staleness, days=days), len(refused)
 
@@ -126,7 +126,7 @@ def _count_days(ranges: list[RestateRange]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class MissingDays:
+class _MissingDays:
     """The days that no run covers, as ranges, and the numbers of excluded days.
 
     `refused_days`: the quality gate or an approver rejected the newest run of the day, and a repetition would have
@@ -138,7 +138,7 @@ class MissingDays:
     unsealed_days: int = 0
 
 
-def find_missing_days(definition_path: Path, home: Home, until_ms: int | None = None) -> MissingDays:
+def _find_missing_days(definition_path: Path, home: Home, until_ms: int | None = None) -> _MissingDays:
     """Return the days without a run, from the first published day to an instant.
 
     Days before the first event of the source and after the last one are not missing.
@@ -155,7 +155,7 @@ def find_missing_days(definition_path: Path, home: Home, until_ms: int | None = 
     rows = list_runs(home, definition.name)  # the newest first
     published = [row for row in rows if row.status is RunStatus.PUBLISHED]
     if not published:
-        return MissingDays(())
+        return _MissingDays(())
     end_ms = max(row.until_ms for row in published) if until_ms is None else until_ms
     end_ms = min(end_ms, definition.source.event_time_range[1])
     newest = {day: row for row in reversed(rows) for day in range(row.since_ms, row.until_ms, DAY_MS)}
@@ -166,7 +166,7 @@ def find_missing_days(definition_path: Path, home: Home, until_ms: int | None = 
     refused = {day for day in days if day in newest and newest[day].status is RunStatus.REFUSED}
     unsealed = _find_unsealed_days(definition, inputs, home, [day for day in days if day not in refused])
     wanted = [day for day in days if day not in refused and day not in unsealed]
-    return MissingDays(_merge_days(wanted), len(refused), len(unsealed))
+    return _MissingDays(_merge_days(wanted), len(refused), len(unsealed))
 
 
 def _load_inputs(definition: Definition, path: Path, home: Home) -> tuple[InputFile, ...]:
@@ -203,7 +203,7 @@ def _merge_days(days: list[int]) -> tuple[Interval, ...]:
     return tuple(ranges)
 
 
-def find_refused_days(definition_path: Path, home: Home, staleness: Staleness) -> set[int]:
+def _find_refused_days(definition_path: Path, home: Home, staleness: Staleness) -> set[int]:
     """Return the stale days whose newest run was rejected and that have no newer late data.
 
     A run that failed with a conflict does not count: neither the quality gate nor an approver rejected its result.

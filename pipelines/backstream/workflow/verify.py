@@ -33,7 +33,7 @@ from backstream.workflow.report import report_run
 _EXTRA_WEIGHT = 3
 """The weight of a window with late records, or at an edge of a chunk, above that of other windows."""
 _MAX_FINDINGS = 20
-Rows = Sequence[Mapping[str, Any]]
+_Rows = Sequence[Mapping[str, Any]]
 
 
 def verify_run(plan: Plan, sample: int, seed: int) -> Receipt:
@@ -49,10 +49,10 @@ def verify_run(plan: Plan, sample: int, seed: int) -> Receipt:
     """
     home, raw = home_of(plan), RawInput.from_plan(plan, "verify")
     findings = list(_find_changes(plan))
-    verified = Verification(0, 0, (), ())
+    verified = _Verification(0, 0, (), ())
     try:
         frame = _load_frame(plan)
-        verified = verify_sample(
+        verified = _verify_sample(
             raw, frame, sample, seed, lambda starts_ms: load_window_rows(home, plan.dataset, starts_ms)
         )
     except PlanError as error:
@@ -75,18 +75,18 @@ def verify_run(plan: Plan, sample: int, seed: int) -> Receipt:
 
 
 @dataclass(frozen=True, slots=True)
-class Verification:
+class _Verification:
     """The result of a sample: rows compared, rows of other runs, a sentence per disagreement, the rows."""
 
     compared: int
     replaced: int
     findings: Sequence[str]
-    rows: Rows
+    rows: _Rows
 
 
-def verify_sample(
-    raw: RawInput, frame: pd.DataFrame, sample: int, seed: int, load_rows: Callable[[Sequence[int]], Rows]
-) -> Verification:
+def _verify_sample(
+    raw: RawInput, frame: pd.DataFrame, sample: int, seed: int, load_rows: Callable[[Sequence[int]], _Rows]
+) -> _Verification:
     """Return the comparison of a sample of windows with their rows.
 
     Args:
@@ -101,7 +101,7 @@ def verify_sample(
     """
     windows = _draw_windows(raw.plan, frame, sample, seed)
     if not windows:
-        return Verification(0, 0, (), ())
+        return _Verification(0, 0, (), ())
     if isinstance(raw.definition.window.spec(), Session):
         targets = _draw_sessions(raw, windows, sample, str(seed))
         rows = load_rows([target.window.start_ms for target in targets])
@@ -117,7 +117,7 @@ def verify_sample(
             continue
         compared.append(row or {})
         findings += [_finding(raw, again.target, difference) for difference in compare_row(raw, again, row)]
-    return Verification(len(compared), replaced, findings, [row for row in compared if row])
+    return _Verification(len(compared), replaced, findings, [row for row in compared if row])
 
 
 def _find_changes(plan: Plan) -> Iterator[str]:
@@ -156,7 +156,9 @@ def _draw_windows(plan: Plan, frame: pd.DataFrame, count: int, seed: int) -> lis
     return sorted(window for _, window in sorted(order, reverse=True)[:count])
 
 
-def _draw_targets(raw: RawInput, windows: Sequence[TimeWindow], count: int, salt: str, rows: Rows) -> list[Target]:
+def _draw_targets(
+    raw: RawInput, windows: Sequence[TimeWindow], count: int, salt: str, rows: _Rows
+) -> list[Target]:
     """Draw rows of these windows: keys that have records, and keys that have published rows."""
     per_window, spec = -(-count // len(windows)), raw.definition.window.spec()
     candidates: dict[int, set[Target]] = {window.start_ms: set() for window in windows}
@@ -197,7 +199,7 @@ def _finding(raw: RawInput, target: Target, difference: Difference) -> str:
     return f"{Interval(*target.window)} {key}: {difference}"
 
 
-def _hashes(plan: Plan, rows: Rows) -> dict[str, str]:
+def _hashes(plan: Plan, rows: _Rows) -> dict[str, str]:
     inputs = [[file.path, file.size_bytes, file.modified_ms, file.rows] for file in plan.inputs]
     published = sorted(json.dumps(row, sort_keys=True, default=str) for row in rows)
     code = {"backstream": __version__, "planned_by": plan.planned_by_version, **plan.code}

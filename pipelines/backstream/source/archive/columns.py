@@ -71,7 +71,7 @@ def profile_columns(sample: Sample, folder_columns: Iterable[str]) -> list[Colum
     columns = [
         ColumnProfile(
             path,
-            infer_type(values),
+            _infer_type(values),
             values,
             is_folder=path in folders,
             is_instant=path in sample.instants,
@@ -113,7 +113,7 @@ def _fields_of_json(column: ColumnProfile, taken: set[str]) -> Iterator[ColumnPr
         return
     text = f"cast({column.sql} as string)" if column.kind == "binary" else column.sql
     for path, values in _leaves(objects, "", 0):
-        kind, name = infer_type(values), _derived_name(path, taken)
+        kind, name = _infer_type(values), _derived_name(path, taken)
         if name and not kind.startswith("array") and _PLAIN_PATH.fullmatch(path):
             extracted = f"get_json_object({text}, '$.{path}')"
             sql = extracted if kind == "string" else f"try_cast({extracted} as {kind})"
@@ -140,7 +140,7 @@ def _json_object(value: Any) -> Mapping[str, Any] | None:
     return parsed if isinstance(parsed, dict) else None
 
 
-def infer_type(values: Iterable[Any]) -> str:
+def _infer_type(values: Iterable[Any]) -> str:
     """Return the Spark SQL type that holds all values; text if they have several types."""
     kinds = {_type_of(value) for value in values if value is not None} - {"void"}
     if len(kinds) == 1:
@@ -161,7 +161,7 @@ def _type_of(value: Any) -> str:
     if isinstance(value, Decimal):
         return "decimal(38,9)"
     if isinstance(value, list | tuple):
-        return f"array<{infer_type(value)}>"
+        return f"array<{_infer_type(value)}>"
     return "struct<>" if isinstance(value, Mapping) else "date" if isinstance(value, date) else "string"
 
 

@@ -27,7 +27,7 @@ _FORMATS_BY_SUFFIX = {
     ".orc": "orc",
     ".avro": "avro",
 }
-COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
+_COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
 _MAGIC = ((b"PAR1", "parquet"), (b"ORC", "orc"), (b"Obj\x01", "avro"))
 _COMPRESSION_MAGIC = ((b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"BZh", "bz2"))
 _NOT_DATA = {".md", ".toml", ".py", ".sh", ".crc", ".yaml", ".yml", ".sql", ".html", ".zip", ".tar"}
@@ -215,7 +215,7 @@ def _describe(filesystem: FileSystem, info: Any) -> ArchiveFile | None:
 def _suffixes(name: str) -> tuple[str, str | None]:
     """Return the suffix of a name before its suffix of a compression, and the compression."""
     path = PurePosixPath(name)
-    compression = COMPRESSIONS.get(path.suffix.lower())
+    compression = _COMPRESSIONS.get(path.suffix.lower())
     return (path.with_suffix("") if compression else path).suffix.lower(), compression
 
 

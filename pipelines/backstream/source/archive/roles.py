@@ -183,7 +183,7 @@ def _guess_sequence(columns: Sequence[ColumnProfile], partition: str | None, tim
     numbers = [column for column in columns if column.kind == "bigint" and column.path not in times]
     unique = [column for column in numbers if column.path != partition and share_unique(column, groups) == 1]
     named = [column.path for column in unique if column.name in _SEQUENCE_NAMES]
-    rising = [column.path for column in unique if column.path not in named and is_rising(column, groups)]
+    rising = [column.path for column in unique if column.path not in named and _is_rising(column, groups)]
     return Choice(
         named[0] if named else None, (*named, *rising), is_certain=len(named) == 1 or not (named or rising)
     )
@@ -199,7 +199,7 @@ def share_unique(column: ColumnProfile, groups: Sequence[Any] | None) -> float:
     return len(set(pairs)) / max(1, len(pairs))
 
 
-def is_rising(column: ColumnProfile, groups: Sequence[Any] | None) -> bool:
+def _is_rising(column: ColumnProfile, groups: Sequence[Any] | None) -> bool:
     """Return whether the values of each group rise from record to record."""
     rows = _by_group(column.values, groups)
     return all(first < second for values in rows for first, second in pairwise(values))

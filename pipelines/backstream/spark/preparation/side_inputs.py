@@ -14,7 +14,7 @@ from backstream.source.column_types import quote_column
 from backstream.spark.preparation.raw_records import group_by_columns, load_files_of_format
 from backstream.spark.preparation.settings import MALFORMED
 
-VALID_UNTIL = "valid_until"
+_VALID_UNTIL = "valid_until"
 """Column of an input with `as_of`: the time from which on the next row with the same key is valid."""
 
 
@@ -46,7 +46,7 @@ def load_side_input(
     if side.as_of is None:
         return rows
     same_key = Window.partitionBy(*_columns(side.key)).orderBy(quote_column(side.as_of))
-    return rows.withColumn(VALID_UNTIL, F.lead(quote_column(side.as_of)).over(same_key))
+    return rows.withColumn(_VALID_UNTIL, F.lead(quote_column(side.as_of)).over(same_key))
 
 
 def _require_columns(rows: DataFrame, side: SideInput, where: str) -> None:
@@ -56,8 +56,8 @@ def _require_columns(rows: DataFrame, side: SideInput, where: str) -> None:
         names = ", ".join(name for name in rows.columns if name != MALFORMED)
         msg = f"the input has no column {absent[0]!r} ({where})\n\nhint: it has {names}"
         raise SpecError(msg)
-    if side.as_of and VALID_UNTIL in rows.columns:
-        msg = f"the input has a column {VALID_UNTIL!r}, which as_of would replace ({where})"
+    if side.as_of and _VALID_UNTIL in rows.columns:
+        msg = f"the input has a column {_VALID_UNTIL!r}, which as_of would replace ({where})"
         raise SpecError(msg)
 
 

@@ -25,7 +25,7 @@ def aggregate_sessions(sessions: Sessions, tally: Observation | None = None) -> 
     """
     is_owned = owns_start(sessions.owned, F.col(WINDOW[0]))
     unowned = F.coalesce(F.sum(F.when(~is_owned, F.col(EVENTS))), F.lit(0)).alias(UNOWNED)
-    windows = clean_windows(sessions)
+    windows = _clean_windows(sessions)
     counted = windows.observe(tally, unowned) if tally else windows
     return counted.where(is_owned).select(
         *sessions.keys, *WINDOW, *sessions.aggregates, F.col(EVENTS).alias(RECORD_COUNT)
@@ -34,17 +34,17 @@ def aggregate_sessions(sessions: Sessions, tally: Observation | None = None) -> 
 
 def count_unowned(sessions: Sessions) -> int:
     """Return the number of records of the sessions of a recompute that other chunks own. Runs a job."""
-    others = clean_windows(sessions).where(~owns_start(sessions.owned, F.col(WINDOW[0])))
+    others = _clean_windows(sessions).where(~owns_start(sessions.owned, F.col(WINDOW[0])))
     ((count,),) = others.agg(F.coalesce(F.sum(EVENTS), F.lit(0))).collect()
     return int(count)
 
 
 def owned_clean_windows(sessions: Sessions) -> DataFrame:
     """Return the sessions of clean islands that the chunks own: keys, window, `EVENTS`, aggregates."""
-    return clean_windows(sessions).where(owns_start(sessions.owned, F.col(WINDOW[0])))
+    return _clean_windows(sessions).where(owns_start(sessions.owned, F.col(WINDOW[0])))
 
 
-def clean_windows(sessions: Sessions) -> DataFrame:
+def _clean_windows(sessions: Sessions) -> DataFrame:
     """Return the sessions of all clean islands, including those of other chunks."""
     clean = sessions.islands.where(IS_CLEAN)
     if sessions.parts:

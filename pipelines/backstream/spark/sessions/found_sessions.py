@@ -21,7 +21,7 @@ from backstream.spark.sessions.islands import (
 )
 from backstream.spark.windows.partial_aggregates import PartialAggregates, split_aggregates
 
-MAX_BROADCAST_BUCKETS = 500_000
+_MAX_BROADCAST_BUCKETS = 500_000
 """The largest number of island buckets that Spark broadcasts to find the events of islands without a shuffle."""
 Keep = Callable[[DataFrame], DataFrame]
 """A function that persists a frame until all results are computed."""
@@ -91,7 +91,7 @@ def persist_sessions(sessions: Sessions, keep: Keep) -> Sessions:
     persisted = replace(sessions, units=units, islands=islands)
     buckets = F.sum((island_end_ms() - F.col(START)) / F.col(GAP) + F.lit(1))
     ((count,),) = persisted.special.agg(F.coalesce(buckets, F.lit(0.0))).collect()
-    return replace(persisted, is_broadcast=count <= MAX_BROADCAST_BUCKETS)
+    return replace(persisted, is_broadcast=count <= _MAX_BROADCAST_BUCKETS)
 
 
 def owns_start(owned: IntervalColumns | None, start_ms: Column) -> Column:

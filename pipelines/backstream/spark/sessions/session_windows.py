@@ -28,7 +28,7 @@ from backstream.spark.watermarks.timeline import WatermarkTimeline
 from backstream.spark.windows import aggregation
 from backstream.spark.windows.fate_counts import IN_A_WINDOW, FateCounts, count_fates
 
-IS_OWNED = "is_owned"
+_IS_OWNED = "is_owned"
 """The column that says whether the chunks own the session of a record, with all events counted."""
 
 
@@ -103,7 +103,7 @@ class SessionWindows:
         """
         in_sessions = counts.rows.where(F.col("fate").isin(*IN_A_WINDOW))
         if self.work.is_replay:
-            in_sessions = in_sessions.where(IS_OWNED)
+            in_sessions = in_sessions.where(_IS_OWNED)
         ((count,),) = in_sessions.agg(F.coalesce(F.sum("events"), F.lit(0))).collect()
         if self.work.is_replay:
             return int(count)
@@ -114,7 +114,7 @@ class SessionWindows:
     @property
     def _added_columns(self) -> tuple[str, ...]:
         """The columns added to records; only a replay finds out which chunk owns the session of a record."""
-        return (IS_OWNED,) if self.work.is_replay else ()
+        return (_IS_OWNED,) if self.work.is_replay else ()
 
     def values(self, _: DataFrame) -> DataFrame:
         """Return the value to publish per key and session; in a replay the first, live, and final value."""

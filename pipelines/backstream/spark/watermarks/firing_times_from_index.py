@@ -24,9 +24,9 @@ from backstream.source.arrival_index import ArrivalIndex, BucketGrid, index_dela
 from backstream.spark.watermarks.firing_times import ArrivalPositions, FiringTimes, WindowGrid
 
 Longs = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
+_Flags = npt.NDArray[np.bool_]
 
-NEVER = np.int64(MAX_MS)
+_NEVER = np.int64(MAX_MS)
 """A tick after the last one."""
 
 
@@ -63,7 +63,7 @@ def firing_times_from_index(
         reached = np.vstack([_find_reaching_ticks(partition, first, grid.count, clock) for partition in rows])
         ticks = _merge_partitions(reached, phases)
         positions.append(
-            ArrivalPositions(np.where(ticks == NEVER, NEVER, clock.start_ms + ticks * clock.interval_ms))
+            ArrivalPositions(np.where(ticks == _NEVER, _NEVER, clock.start_ms + ticks * clock.interval_ms))
         )
     return FiringTimes(grid, *positions)
 
@@ -81,11 +81,11 @@ def _find_reaching_ticks(partition: pa.Table, first: int, count: int, clock: Sou
 
 
 def _find_first_ticks(arrivals_ms: Longs, clock: SourceClock) -> Longs:
-    """Return the first tick after each arrival; `NEVER` if the clock has stopped by then."""
+    """Return the first tick after each arrival; `_NEVER` if the clock has stopped by then."""
     has_arrival = arrivals_ms != MAX_MS
     elapsed_ms = np.where(has_arrival, np.maximum(arrivals_ms, clock.start_ms), clock.start_ms) - clock.start_ms
     ticks = elapsed_ms // clock.interval_ms + 1
-    return np.where(has_arrival & (ticks <= clock.last_tick), ticks, NEVER)
+    return np.where(has_arrival & (ticks <= clock.last_tick), ticks, _NEVER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +94,11 @@ class _Phases:
 
     begins: Longs
     ends: Longs
-    is_active: Flags
+    is_active: _Flags
 
 
 def _single_phase(partitions: int) -> _Phases:
-    return _Phases(np.array([1]), np.array([NEVER]), np.full((partitions, 1), fill_value=True))
+    return _Phases(np.array([1]), np.array([_NEVER]), np.full((partitions, 1), fill_value=True))
 
 
 def _find_phases(rows: Sequence[pa.Table], emission: Emission, clock: SourceClock) -> _Phases:
@@ -106,7 +106,7 @@ def _find_phases(rows: Sequence[pa.Table], emission: Emission, clock: SourceCloc
     begins = np.unique(np.concatenate([np.array([1]), *(np.concatenate(ranges) for ranges in idle_ranges)]))
     begins = begins[begins <= clock.last_tick] if clock.last_tick else begins[:1]
     is_active = np.vstack([~_contain(ranges, begins) for ranges in idle_ranges])
-    return _Phases(begins, np.append(begins[1:], NEVER), is_active)
+    return _Phases(begins, np.append(begins[1:], _NEVER), is_active)
 
 
 def idle_ticks(partition: pa.Table, emission: Emission, clock: SourceClock) -> tuple[Longs, Longs]:
@@ -120,16 +120,16 @@ def idle_ticks(partition: pa.Table, emission: Emission, clock: SourceClock) -> t
     by_bucket = by_bucket.sort_by("arrival_bucket")
     first_seen = _find_first_ticks(int64_array(by_bucket["first_arrival_ms_min"]), clock)
     last_seen = _find_first_ticks(int64_array(by_bucket["last_arrival_ms_max"]), clock)
-    first_seen, last_seen = first_seen[first_seen != NEVER], last_seen[last_seen != NEVER]
+    first_seen, last_seen = first_seen[first_seen != _NEVER], last_seen[last_seen != _NEVER]
     idle_after = emission.strategy.idle_timeout_ms // clock.interval_ms + 2
     begins = np.concatenate([np.array([0]), last_seen]) + idle_after
     # The last tick with data may be of a bucket that begins after the last tick.
-    ends = np.concatenate([first_seen, np.full(1 + len(last_seen) - len(first_seen), NEVER)])
+    ends = np.concatenate([first_seen, np.full(1 + len(last_seen) - len(first_seen), _NEVER)])
     is_idle = begins < ends
     return begins[is_idle], ends[is_idle]
 
 
-def _contain(ranges: tuple[Longs, Longs], ticks: Longs) -> Flags:
+def _contain(ranges: tuple[Longs, Longs], ticks: Longs) -> _Flags:
     """Return for each tick whether one of the ranges contains it."""
     begins, ends = ranges
     if not len(begins):
@@ -145,7 +145,7 @@ def _merge_partitions(reached: Longs, phases: _Phases) -> Longs:
         reached: the tick of each partition alone as `[partition, window]`; it ascends with the window.
         phases: the active partitions over time.
     """
-    is_any_active: Flags = np.asarray(phases.is_active.any(axis=0))
+    is_any_active: _Flags = np.asarray(phases.is_active.any(axis=0))
     # The number of windows that each partition has reached by the end of each phase.
     counts = np.vstack([np.searchsorted(row, phases.ends, side="left") for row in reached])
     merged = np.where(phases.is_active, counts, reached.shape[1]).min(axis=0)
@@ -157,4 +157,4 @@ def _merge_partitions(reached: Longs, phases: _Phases) -> Longs:
     latest = np.where(phases.is_active[:, phase], reached, 0).max(axis=0)
     ticks = np.where(is_any_active[phase], latest, reached.min(axis=0))
     ticks = np.maximum(ticks, phases.begins[phase])
-    return np.where(is_reached & (ticks != NEVER), ticks, NEVER)
+    return np.where(is_reached & (ticks != _NEVER), ticks, _NEVER)

@@ -50,7 +50,7 @@ def add_watermarks(spark: SparkSession, timeline: WatermarkTimeline, clock: Sour
     if not len(timeline.watermark_ms):
         return lambda events: events.withColumn("watermark_ms", F.lit(MIN_MS))
     if timeline.max_rises_per_tick() > _MAX_RISES_IN_BLOCK:
-        return add_watermarks_by_sort(spark, timeline, clock)
+        return _add_watermarks_by_sort(spark, timeline, clock)
     if not any(timeline.marker_positions) and len(blocks := _listed_blocks(timeline)) <= _max_listed_ticks(
         timeline
     ):
@@ -127,7 +127,7 @@ _MAX_SLICES = 4_096
 """The largest number of time slices that Spark sorts separately."""
 
 
-def add_watermarks_by_sort(spark: SparkSession, timeline: WatermarkTimeline, clock: SourceClock) -> Step:
+def _add_watermarks_by_sort(spark: SparkSession, timeline: WatermarkTimeline, clock: SourceClock) -> Step:
     """Add `watermark_ms` by sorting rises and records together, in slices of arrival time."""
     positions = timeline.arrival_positions(clock)
     rows = [dict(zip(_POSITION.names, position, strict=True)) for position in positions]

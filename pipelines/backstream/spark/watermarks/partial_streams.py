@@ -42,7 +42,7 @@ from backstream.spark.watermarks.tick_maxima import TickMerger, sorted_unique
 from backstream.spark.watermarks.timeline import Longs, WatermarkTimeline, to_int64
 from backstream.spark.watermarks.user_generators import list_partitions, timeline_of_events
 
-Floats = npt.NDArray[np.float64]
+_Floats = npt.NDArray[np.float64]
 
 CELL_BYTES = 32
 """The approximate size of a cell on its way to the driver: two numbers and the name of a partition."""
@@ -143,7 +143,7 @@ def ticks_of_file(file: InputFile, clock: SourceClock) -> range:
     return range(clock.ticks_before(file.min_arrival_ms), clock.ticks_before(file.max_arrival_ms) + 1)
 
 
-def _estimate_arrivals(files: Sequence[InputFile], clock: SourceClock) -> tuple[Longs, Floats]:
+def _estimate_arrivals(files: Sequence[InputFile], clock: SourceClock) -> tuple[Longs, _Floats]:
     """Return some blocks, ascending, and about how many events had arrived at the start of each."""
     spans = [ticks_of_file(file, clock) for file in files]
     blocks = sorted_unique(to_int64([block for span in spans for block in (span.start, span.stop)]))

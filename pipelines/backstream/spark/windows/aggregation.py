@@ -23,7 +23,7 @@ from backstream.spark.windows.assignment import FixedWindow, window_start_column
 from backstream.spark.windows.fates import EXPIRED, SLICE, add_slices, late_columns, window_end_columns
 from backstream.spark.windows.partial_aggregates import PartialAggregates, split_aggregates
 
-NUMBER = "window_number"
+_NUMBER = "window_number"
 """The column of a window's number in the grid; grouping by it is cheaper than by two times."""
 MANY_EVENTS = 1_000_000
 """The number of events from which a job that samples the events saves time."""
@@ -85,30 +85,30 @@ def profile_events(events: DataFrame, expected: int, keys: Sequence[str], width_
 
 def aggregate_windows(events: DataFrame, request: AggregationRequest) -> DataFrame:
     """Return the value of each aggregate per key and window over all its events: keys, window, aggregates."""
-    parts, by = _split_if_sliced(events, request), [*request.keys, NUMBER]
+    parts, by = _split_if_sliced(events, request), [*request.keys, _NUMBER]
     if parts is None:
         rows = _shuffle_if_sparse(_add_window_number(events, "event_time_ms", request), request)
-        return _add_window_bounds(windows_of_rows(rows, by, request.aggregates), request)
+        return _add_window_bounds(_windows_of_rows(rows, by, request.aggregates), request)
     windows = _aggregate_slices(events, request, parts, None).groupBy(*by).agg(*parts.merges)
     return _add_window_bounds(windows.select(*by, *parts.values), request)
 
 
 def aggregate_panes(events: DataFrame, request: AggregationRequest, judged: FiringTimeColumns) -> DataFrame:
     """Return the first, live, and final value of each aggregate per key and window, as `panes_of_rows`."""
-    parts, by, number = _split_if_sliced(events, request), [*request.keys, NUMBER], F.col(NUMBER)
+    parts, by, number = _split_if_sliced(events, request), [*request.keys, _NUMBER], F.col(_NUMBER)
     if parts is None:
-        timing = {IS_ON_TIME: ~judged.is_fired(number), IS_ACCEPTED: ~judged.is_cleaned_up(number)}
+        timing = {_IS_ON_TIME: ~judged.is_fired(number), _IS_ACCEPTED: ~judged.is_cleaned_up(number)}
         timed = _add_window_number(events, "event_time_ms", request).withColumns(timing)
         panes = panes_of_rows(_shuffle_if_sparse(timed, request), by, request.aggregates)
         return _add_window_bounds(panes, request)
     position = [F.col(name) for name in late_columns(judged)]
     is_early = position[0].isNull()
     timing = {
-        IS_ON_TIME: is_early | ~judged.is_fired(number, position),
-        IS_ACCEPTED: is_early | ~judged.is_cleaned_up(number, position),
+        _IS_ON_TIME: is_early | ~judged.is_fired(number, position),
+        _IS_ACCEPTED: is_early | ~judged.is_cleaned_up(number, position),
     }
     timed = _aggregate_slices(events, request, parts, judged).withColumns(timing)
-    return _add_window_bounds(panes_of_partials(timed, by, parts), request)
+    return _add_window_bounds(_panes_of_partials(timed, by, parts), request)
 
 
 def _split_if_sliced(events: DataFrame, request: AggregationRequest) -> PartialAggregates | None:
@@ -128,7 +128,7 @@ def _aggregate_slices(
     if keys and not shape.is_reduced and not shape.has_hot_key:
         slices = slices.repartition(_count_tasks(slices.sparkSession, shape.events), *keys)
     counted = slices.groupBy(*keys, SLICE, *late_columns(judged)).agg(
-        F.count(F.lit(1)).alias(EVENTS), *parts.partial
+        F.count(F.lit(1)).alias(_EVENTS), *parts.partial
     )
     return _add_window_number(counted, SLICE, request)
 
@@ -146,24 +146,24 @@ def _add_window_number(rows: DataFrame, time_ms: str, request: AggregationReques
         end_ms = time + int64_literal(
             grid.step_ms
         )  # any time in the window plus one step has the number of its end
-        return rows.where(grid.asked.hold(time)).withColumn(NUMBER, grid.number(end_ms))
+        return rows.where(grid.asked.hold(time)).withColumn(_NUMBER, grid.number(end_ms))
     earliest_ms, latest_ms = window_end_columns(window, time)
     first = F.greatest(grid.number(earliest_ms), F.lit(0))
     last = F.least(grid.number(latest_ms), F.lit(grid.count - 1))
     in_grid = rows.where((latest_ms > time) & (first <= last))
-    return in_grid.withColumn(NUMBER, F.explode(F.sequence(first, last)))
+    return in_grid.withColumn(_NUMBER, F.explode(F.sequence(first, last)))
 
 
 def _add_window_bounds(windows: DataFrame, request: AggregationRequest) -> DataFrame:
     """Replace the window's number by its start and end."""
     window, grid = request.window, request.grid
-    end_ms = grid.end_ms(F.col(NUMBER))
+    end_ms = grid.end_ms(F.col(_NUMBER))
     start_ms = end_ms - int64_literal(window.size_ms)
     if isinstance(window, Cumulate):
         start_ms = window_start_column(
             end_ms - int64_literal(1), int64_literal(window.offset_ms), int64_literal(window.size_ms)
         )
-    return windows.withColumns(dict(zip(WINDOW, (start_ms, end_ms), strict=True))).drop(NUMBER)
+    return windows.withColumns(dict(zip(WINDOW, (start_ms, end_ms), strict=True))).drop(_NUMBER)
 
 
 def _shuffle_if_sparse(rows: DataFrame, request: AggregationRequest) -> DataFrame:
@@ -173,16 +173,16 @@ def _shuffle_if_sparse(rows: DataFrame, request: AggregationRequest) -> DataFram
     """
     if request.shape.is_reduced:
         return rows
-    return rows.repartition(*(F.col(name) for name in (*request.keys, NUMBER)))
+    return rows.repartition(*(F.col(name) for name in (*request.keys, _NUMBER)))
 
 
 WINDOW = ("window_start_ms", "window_end_ms")
 
-EVENTS = "slice__events"
+_EVENTS = "slice__events"
 """The column of the number of records of a row of partial aggregates."""
-IS_ON_TIME, IS_ACCEPTED = "is_on_time", "is_accepted"
+_IS_ON_TIME, _IS_ACCEPTED = "is_on_time", "is_accepted"
 """The columns for records that arrived before their window fired, and before its state was removed."""
-_IN_PANE = {"first": IS_ON_TIME, "live": IS_ACCEPTED, "final": "true"}
+_IN_PANE = {"first": _IS_ON_TIME, "live": _IS_ACCEPTED, "final": "true"}
 
 
 def panes_of_rows(timed: DataFrame, by: Sequence[str], aggregates: Mapping[str, str]) -> DataFrame:
@@ -213,10 +213,10 @@ def panes_of_rows(timed: DataFrame, by: Sequence[str], aggregates: Mapping[str, 
     return grouped.withColumns({name: F.expr(sql) for name, sql in values.items()})
 
 
-def panes_of_partials(timed: DataFrame, by: Sequence[str], parts: PartialAggregates) -> DataFrame:
+def _panes_of_partials(timed: DataFrame, by: Sequence[str], parts: PartialAggregates) -> DataFrame:
     """Return the result of `panes_of_rows` from rows with partial aggregates of many records."""
     counts = [
-        F.expr(f"coalesce(sum({EVENTS}) FILTER (WHERE {condition}), 0)").alias(pane_count_column(pane))
+        F.expr(f"coalesce(sum({_EVENTS}) FILTER (WHERE {condition}), 0)").alias(pane_count_column(pane))
         for pane, condition in _IN_PANE.items()
     ]
     merged = [column for pane, condition in _IN_PANE.items() for column in parts.merges_where(condition, pane)]
@@ -230,7 +230,7 @@ def panes_of_partials(timed: DataFrame, by: Sequence[str], parts: PartialAggrega
     return totals.withColumns(fired | {"late_firings": late_firings})
 
 
-def windows_of_rows(assigned: DataFrame, by: Sequence[str], aggregates: Mapping[str, str]) -> DataFrame:
+def _windows_of_rows(assigned: DataFrame, by: Sequence[str], aggregates: Mapping[str, str]) -> DataFrame:
     """Return the value of each aggregate per key and window over all its records."""
     values = [F.expr(aggregate).alias(name) for name, aggregate in aggregates.items()]
     return assigned.groupBy(*by).agg(*values)
@@ -239,7 +239,7 @@ def windows_of_rows(assigned: DataFrame, by: Sequence[str], aggregates: Mapping[
 def aggregate_on_time(timed: DataFrame, keys: Sequence[str], aggregates: Mapping[str, str]) -> DataFrame:
     """Return the on-time firing of each window with a record that arrived before the watermark reached its end."""
     on_time = timed.where(F.col("timing") == F.lit(Fate.ON_TIME))
-    return windows_of_rows(on_time, [*keys, *WINDOW], aggregates)
+    return _windows_of_rows(on_time, [*keys, *WINDOW], aggregates)
 
 
 def aggregate_late(timed: DataFrame, keys: Sequence[str], aggregates: Mapping[str, str]) -> DataFrame:

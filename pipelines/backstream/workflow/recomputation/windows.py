@@ -18,7 +18,7 @@ from backstream.runs.plan import Mode
 from backstream.workflow.recomputation.arrival_history import ArrivalHistory, OwnWatermarks
 from backstream.workflow.recomputation.values import aggregate_values
 
-EXPIRED = "expired"
+_EXPIRED = "expired"
 """The fate of a record that this window no longer accepted, although a later window did."""
 
 
@@ -289,6 +289,6 @@ def _fates(
     for own, number in enumerate(counted):
         fate = results.fates[own].value
         if fate in (Fate.ON_TIME, Fate.LATE):
-            fate = EXPIRED if own in expired else Fate.LATE.value if own in late else Fate.ON_TIME.value
+            fate = _EXPIRED if own in expired else Fate.LATE.value if own in late else Fate.ON_TIME.value
         fates[number] = fate
     return fates
