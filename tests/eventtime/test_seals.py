@@ -35,11 +35,11 @@ def test_a_sealed_day_without_an_event_is_empty() -> None:
     ]
 
 
-def test_a_day_is_missing_if_one_partition_stays_behind() -> None:
+def test_a_day_is_partial_if_one_partition_stays_behind() -> None:
     deliveries = [delivery("A", 0, 0.5), delivery("B", 0, 0.5), delivery("A", 1, 1.5)]
 
     assert seal_days([0, DAY_MS], deliveries, SealRule(0)) == [
-        DaySeal(0, Seal.MISSING, "no arrival of B after 1970-01-02T00:00Z"),
+        DaySeal(0, Seal.PARTIAL, "no arrival of B after 1970-01-02T00:00Z"),
         DaySeal(DAY_MS, Seal.OPEN, "no arrival of A, B after 1970-01-03T00:00Z"),
     ]
 
@@ -48,7 +48,7 @@ def test_an_idle_partition_does_not_delay_the_seal() -> None:
     deliveries = [delivery("A", 0, 0.5), delivery("B", 0, 0.5), delivery("A", 1, 1.5)]
 
     assert seals(1, *deliveries, rule=SealRule(0, idle_timeout_ms=DAY_MS)) == [Seal.SEALED]
-    assert seals(1, *deliveries, rule=SealRule(0, idle_timeout_ms=DAY_MS + 1)) == [Seal.MISSING]
+    assert seals(1, *deliveries, rule=SealRule(0, idle_timeout_ms=DAY_MS + 1)) == [Seal.PARTIAL]
 
 
 def test_each_source_of_a_union_has_its_own_idle_timeout() -> None:
@@ -58,14 +58,14 @@ def test_each_source_of_a_union_has_its_own_idle_timeout() -> None:
         return SealRule(0, idle_timeouts_ms={"web": web_ms, "shop": shop_ms, **more})
 
     assert seals(1, *deliveries, rule=rule(0, DAY_MS)) == [Seal.SEALED]
-    assert seals(1, *deliveries, rule=rule(DAY_MS, 0)) == [Seal.MISSING]
-    assert seals(1, *deliveries, rule=rule(0, DAY_MS, app=1)) == [Seal.MISSING]  # it never delivered
+    assert seals(1, *deliveries, rule=rule(DAY_MS, 0)) == [Seal.PARTIAL]
+    assert seals(1, *deliveries, rule=rule(0, DAY_MS, app=1)) == [Seal.PARTIAL]  # it never delivered
 
 
-def test_an_expected_partition_that_never_delivered_is_missing_and_never_idle() -> None:
+def test_an_expected_partition_that_never_delivered_is_never_idle() -> None:
     rule = SealRule(0, ("A", "C"), idle_timeout_ms=1)
 
-    assert seals(1, delivery("A", 0, 0.5), delivery("A", 1, 1.5), rule=rule) == [Seal.MISSING]
+    assert seals(1, delivery("A", 0, 0.5), delivery("A", 1, 1.5), rule=rule) == [Seal.PARTIAL]
 
 
 def test_without_arrivals_every_day_is_open() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.house.stored_names import stored_names
 
 PACKAGE = Path(__file__).parents[2] / "pipelines" / "backstream"
 PAST_TENSES = frozenset(
@@ -45,6 +47,24 @@ ENTRY_POINTS = {"main"}
 """The one name that each program has."""
 
 
+MISSING = {
+    "Cause.MISSING_INPUT": "records that the live system counts",
+    "DayStatus.MISSING": "a day between published days",
+    "PartitionCounts.is_missing": "a source partition with events in the window",
+    "Quality.missing_ratio": "windows with events",
+    "TableFiles.missing_file_error": "a file of a table",
+    "WindowCounts.missing_partitions": "source partitions with events in the window",
+    "find_missing_columns": "columns of a table",
+    "frame run: chunks_missing": "finished chunks",
+    "list_missing_paths": "columns that a definition uses",
+    "list_missing_settings": "settings of Airflow",
+    "missing_input_rule": "records that the live system counts",
+    "quality.missing_ratio": "windows with events",
+    "quality.missing_ratio.fail": "windows with events",
+    "quality.missing_ratio.warn": "windows with events",
+}
+"""The expected thing that does not exist, by name."""
+
 LIMITS = frozenset(["MOST", "LEAST", "FEW"])
 """Words that constants replace by `MAX` and `MIN`."""
 
@@ -69,6 +89,19 @@ def constants(source: str) -> Iterator[str]:
     for node in ast.parse(source).body:
         for target in node.targets if isinstance(node, ast.Assign) else ():
             yield from (name.id for name in ast.walk(target) if isinstance(name, ast.Name) and name.id.isupper())
+
+
+def names_and_members(source: str) -> Iterator[str]:
+    """Yield the public functions, classes, and members of classes of a module; a member as `Class.member`."""
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        for member in node.body if isinstance(node, ast.ClassDef) else ():
+            match member:
+                case ast.FunctionDef(name=name) | ast.AnnAssign(target=ast.Name(id=name)):
+                    yield f"{node.name}.{name}"
+                case ast.Assign(targets=[ast.Name(id=name)]):
+                    yield f"{node.name}.{name}"
 
 
 def modules() -> Iterator[tuple[str, str]]:
@@ -111,6 +144,13 @@ def test_constants_name_limits_by_max_and_min() -> None:
         for name in constants(source)
         if LIMITS.intersection(name.split("_"))
     ] == []
+
+
+def test_missing_means_that_an_expected_thing_does_not_exist() -> None:
+    public = {name for _, source in modules() for name in names_and_members(source) if name[0] != "_"}
+    stored = {name for names in stored_names().values() for name in names}
+    of_missing = {name for name in public | stored if "missing" in re.split(r"[\W_]", name.lower())}
+    assert sorted(of_missing) == sorted(MISSING)
 
 
 def test_no_public_name_stands_in_two_modules() -> None:

@@ -144,7 +144,7 @@ def days(
 
     A sealed day cannot gain events.  sealed: each partition in `quality.expected_partitions` has delivered a
     record that arrived later than the end of the day plus `backfill.max_arrival_delay`, or is idle.  empty: sealed
-    without events.  open: no partition has delivered such a record.  missing: only some partitions have.
+    without events.  open: no partition has delivered such a record.  partial: only some partitions have.
 
     Example: `backstream days flights --since 2013-02-01 --until 2013-03-01`
     """

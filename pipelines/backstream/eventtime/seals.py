@@ -19,8 +19,8 @@ class Seal(StrEnum):
     """The day is sealed and has no event."""
     OPEN = "open"
     """No partition delivered a record after the horizon yet: events may still arrive."""
-    MISSING = "missing"
-    """Some partitions delivered a record after the horizon, others did not: their events may be missing."""
+    PARTIAL = "partial"
+    """Some partitions delivered a record after the horizon, others did not: their events may still arrive."""
 
     @property
     def is_final(self) -> bool:
@@ -84,15 +84,15 @@ def _seal_day(
 ) -> DaySeal:
     bound_ms = day_ms + DAY_MS + rule.horizon_ms
     newest_ms = max(last_ms.values(), default=None)
-    missing = [
+    behind = [
         name
         for name in expected
         if not _has_passed(last_ms.get(name), newest_ms, bound_ms, rule.idle_timeout_of(name))
     ]
-    if newest_ms is not None and not missing:
+    if newest_ms is not None and not behind:
         return DaySeal(day_ms, Seal.SEALED if has_events else Seal.EMPTY)
-    of_partitions = f" of {', '.join(missing)}" if missing else ""
-    seal = Seal.MISSING if newest_ms is not None and newest_ms > bound_ms else Seal.OPEN
+    of_partitions = f" of {', '.join(behind)}" if behind else ""
+    seal = Seal.PARTIAL if newest_ms is not None and newest_ms > bound_ms else Seal.OPEN
     return DaySeal(day_ms, seal, f"no arrival{of_partitions} after {instant_text(bound_ms)}")
 
 

@@ -52,7 +52,7 @@ class WindowCounts:
     cells: tuple[PartitionCounts, ...]
 
     @property
-    def missing(self) -> int:
+    def missing_partitions(self) -> int:
         """Number of missing source partitions."""
         return sum(cell.is_missing for cell in self.cells)
 

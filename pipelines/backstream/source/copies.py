@@ -26,7 +26,7 @@ class CopyFolder:
         digest = hashlib.sha256(json.dumps(astuple(file)).encode()).hexdigest()[:12]
         return self.folder / f"{stem}.{digest}.parquet"
 
-    def find_missing(self, files: Iterable[RawFile]) -> list[RawFile]:
+    def find_new_files(self, files: Iterable[RawFile]) -> list[RawFile]:
         """Return the raw files without a copy."""
         present = {path.name for path in self._copies()}
         return [file for file in files if self.path_of(file).name not in present]

@@ -42,7 +42,7 @@ class FetchResult:
 
     path: str
     error: str = ""
-    is_missing: bool = False
+    is_deleted: bool = False
 
 
 def fetch_file(task: FetchTask) -> FetchResult:
@@ -60,7 +60,7 @@ def fetch_file(task: FetchTask) -> FetchResult:
             os.utime(draft, ns=(task.file.modified_ms * 1_000_000,) * 2)
         draft.replace(target)
     except FileNotFoundError:
-        return FetchResult(task.file.path, "it no longer exists", is_missing=True)
+        return FetchResult(task.file.path, "it no longer exists", is_deleted=True)
     except (OSError, ValueError) as error:  # Arrow's errors are of these kinds
         return FetchResult(task.file.path, read_error_text(error))
     finally:

@@ -65,15 +65,15 @@ class RawSource:
         """Return whether Spark reads the files where they are."""
         return reason_to_copy(self.definition.source) is None
 
-    def settle(self, find_missing: Callable[[Sequence[RawFile]], Iterable[RawFile]]) -> Self:
+    def settle(self, find_new_files: Callable[[Sequence[RawFile]], Iterable[RawFile]]) -> Self:
         """Return the source with the current files of a compaction, if the files that it replaced cannot be read.
 
         Args:
-            find_missing: returns the files that must be read.
+            find_new_files: returns the files that must be read.
         """
         source = self
         while source.table is not None:
-            state = source.table.state.without(source.table.find_unreadable(find_missing(source.files)))
+            state = source.table.state.without(source.table.find_unreadable(find_new_files(source.files)))
             if state == source.table.state:
                 break
             table = replace(source.table, state=state)
@@ -115,11 +115,11 @@ class RawSource:
 
     def _require_fetched(self, results: Iterable[FetchResult]) -> None:
         for result in results:
-            if result.is_missing and self.table is not None:
+            if result.is_deleted and self.table is not None:
                 raise self.table.missing_file_error(result.path)
             if result.error:
                 msg = f"cannot copy input file {result.path}: {result.error} ({self.where}, source.path)"
-                raise (PlanError if result.is_missing else StorageError)(msg)
+                raise (PlanError if result.is_deleted else StorageError)(msg)
 
     @contextmanager
     def local_files(
@@ -171,17 +171,17 @@ def copy_source(
     """
     copies = CopyFolder(copies_folder(definition, home))
     with PreparedSource(copies.folder).lock(), RawSource.open(definition, home, where) as listed:
-        source = listed.settle(copies.find_missing)
-        missing, others = copies.find_missing(source.files), copies.find_others(source.files)
-        if missing:
-            size_mb = sum(file.size_bytes for file in missing) / 1e6
-            number = "1 new file" if len(missing) == 1 else f"{len(missing):,} new files"
+        source = listed.settle(copies.find_new_files)
+        new_files, others = copies.find_new_files(source.files), copies.find_others(source.files)
+        if new_files:
+            size_mb = sum(file.size_bytes for file in new_files) / 1e6
+            number = "1 new file" if len(new_files) == 1 else f"{len(new_files):,} new files"
             note(f"copying {number} of {definition.name}, {size_mb:,.1f} MB")
-            source.fetch(missing, copies.path_of, source_columns(definition), spark)
+            source.fetch(new_files, copies.path_of, source_columns(definition), spark)
         copies.remove(others)
         SourceListing(ignored=source.ignored).write(copies.folder)
         source.write_state(copies.folder)
-    return len(missing) if missing or others else None
+    return len(new_files) if new_files or others else None
 
 
 def must_convert(definition: Definition, home: Home, where: str) -> bool:

@@ -110,8 +110,8 @@ class WatermarkTimeline:
         if self.steps is None:
             return np.zeros_like(event_times_ms)
         row_ms = np.concatenate([self.watermark_ms, to_int64([MAX_MS])])[row]
-        missing_ms = np.where(row_ms < event_times_ms, event_times_ms - row_ms, 0)
-        return -(-missing_ms // max(self.step_ms, 1))
+        lag_ms = np.where(row_ms < event_times_ms, event_times_ms - row_ms, 0)
+        return -(-lag_ms // max(self.step_ms, 1))
 
     def max_rises_per_tick(self) -> int:
         """Return the largest number of rises inside one block."""
