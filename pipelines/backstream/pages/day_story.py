@@ -15,7 +15,7 @@ from backstream.eventtime.instants import DAY_MS, epoch_ms
 from backstream.lake.ledger import RunRow
 from backstream.pages.airflow import DagRun
 from backstream.pages.datasets import Dataset
-from backstream.pages.runs import BACKFILL, RunAddress, load_requests_once
+from backstream.pages.runs import RunAddress, load_requests_once
 from backstream.pages.store import PageStore
 from backstream.runs.approval_request import ApprovalRequest
 from backstream.runs.dismissals import load_dismissals
@@ -62,16 +62,14 @@ class _Run:
     def tell(self, at_ms: int, kind: str, title: str, **facts: Any) -> StoryEvent:
         """Return an event of this run with its links."""
         request, row = self.request, self.row
-        address = RunAddress(BACKFILL + row.dataset, row.triggered_by)
-        report = {"dag_id": address.dag_id, "run_id": row.triggered_by, "plan": row.plan_hash}
-        if request:
-            address = RunAddress(request.dag_id, request.dag_run_id, request.task_group)
+        by_trigger = RunAddress.from_trigger(row.dataset, row.triggered_by)
+        report = {"dag_id": by_trigger.dag_id, "run_id": row.triggered_by, "plan": row.plan_hash}
         return StoryEvent(
             at_ms,
             kind,
             title,
             **facts,
-            address=address,
+            address=RunAddress.from_request(request) if request else by_trigger,
             report=report if self.folder.report.is_file() else None,
             airflow=DagRun(request.dag_id, request.dag_run_id, "").address if request else "",
         )

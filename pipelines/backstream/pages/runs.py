@@ -40,7 +40,17 @@ class RunAddress:
         """Return the address of a run: the one in its request, or else its trigger."""
         if run.dag_run_id:
             return cls(run.dag_id, run.dag_run_id, run.task_group)
-        return cls(BACKFILL + run.dataset, run.triggered_by)
+        return cls.from_trigger(run.dataset, run.triggered_by)
+
+    @classmethod
+    def from_request(cls, request: RunRequest) -> Self:
+        """Return the address of a requested run."""
+        return cls(request.dag_id, request.dag_run_id, request.task_group)
+
+    @classmethod
+    def from_trigger(cls, dataset: str, triggered_by: str) -> Self:
+        """Return the address of a run without a request."""
+        return cls(BACKFILL + dataset, triggered_by)
 
     @property
     def query(self) -> str:
