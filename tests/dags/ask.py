@@ -520,7 +520,7 @@ def _check(form: dict[str, Any]) -> None:
 
 
 def _decision(event: dict[str, Any]) -> str:
-    from backstream.orchestration.operators import parse_decision
+    from backstream.orchestration.run_operators import parse_decision
 
     return str(parse_decision(event))
 
@@ -603,7 +603,7 @@ def _command(connection: dict[str, Any]) -> dict[str, Any]:
 
 
 def _operator(**options: Any) -> Any:
-    from backstream.orchestration.operators import ReplayOperator
+    from backstream.orchestration.job_operators import ReplayOperator
 
     arguments = ["--plan", "/nowhere/plan.json", "--chunk", "0000"]
     file = "/nowhere/flights.toml"

@@ -15,14 +15,9 @@ from backstream.definition.prepared import list_single_sources, reason_to_prepar
 from backstream.orchestration import tasks
 from backstream.orchestration.airflow_versions import HAS_ASSET_PARTITIONS, HAS_PAUSED_STATE
 from backstream.orchestration.dag_options import DagOptions
+from backstream.orchestration.job_operators import PrepareOperator, ReplayOperator
 from backstream.orchestration.notifications import VerdictNotifier
-from backstream.orchestration.operators import (
-    WAITING,
-    ApproveOperator,
-    PrepareOperator,
-    ReplayOperator,
-    RestateOperator,
-)
+from backstream.orchestration.run_operators import WAITING, ApproveOperator, RestateOperator
 
 
 def _dataset_asset(definition: Definition) -> Asset:
