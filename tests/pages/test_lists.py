@@ -14,7 +14,7 @@ from backstream.pages.days import CalendarDay, DayStatus
 from backstream.pages.filters import NOBODY, Filter, cut_page
 from backstream.pages.render import listed_query
 from backstream.runs.status import RunStatus
-from backstream.workflow.status import RunState
+from backstream.workflow.run_state import RunState
 
 
 def day(number: int) -> int:

@@ -22,7 +22,8 @@ from backstream.runs.results import Audit, Verdict
 from backstream.runs.status import RunStatus
 from backstream.workflow import plan_run
 from backstream.workflow.plan_request import PlanRequest
-from backstream.workflow.status import RunState, list_run_states
+from backstream.workflow.run_state import RunState
+from backstream.workflow.status import list_run_states
 
 SINCE_MS = instant_ms("2024-03-01", "since")
 BEGIN_MS = instant_ms("2024-04-01", "begin")

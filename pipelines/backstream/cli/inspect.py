@@ -35,8 +35,9 @@ from backstream.eventtime.intervals import backfill_range, require_whole_days
 from backstream.runs.home import Home
 
 if TYPE_CHECKING:
+    from backstream.workflow.run_state import RunState
     from backstream.workflow.staleness import StaleDay, Staleness
-    from backstream.workflow.status import DayState, RunState
+    from backstream.workflow.status import DayState
 
 
 _NO_VALUE = "-"

@@ -12,7 +12,7 @@ from backstream.pages.checks import CheckHistory
 from backstream.pages.datasets import Dataset
 from backstream.pages.days import STATUS_WORDS, CalendarDay, DayStatus
 from backstream.text import visible_text
-from backstream.workflow.status import RunState
+from backstream.workflow.run_state import RunState
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """The first characters that make a spreadsheet compute a cell."""

@@ -19,7 +19,8 @@ from backstream.pages.store import PageStore, load_figures, load_observation
 from backstream.runs.dataset_state import DatasetState, DayTotals
 from backstream.runs.home import Home
 from backstream.runs.status import RunStatus
-from backstream.workflow.status import RunState, list_unfinished_runs
+from backstream.workflow.run_state import RunState
+from backstream.workflow.status import list_unfinished_runs
 
 _RECENT_DAYS = 90
 _MAX_CACHED = 512

@@ -10,7 +10,7 @@ from backstream.errors import SpecError
 from backstream.eventtime.instants import DAY_MS, instant_ms
 from backstream.eventtime.intervals import Interval
 from backstream.pages.days import CalendarDay, DayRange
-from backstream.workflow.status import RunState
+from backstream.workflow.run_state import RunState
 
 NOBODY = "schedule"
 """The user of runs that no user requested: the schedule or the command line."""

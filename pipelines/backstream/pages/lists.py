@@ -17,7 +17,7 @@ from backstream.pages.store import PageStore
 from backstream.pages.views import unknown_dataset_page
 from backstream.runs.results import Verdict
 from backstream.runs.status import RunStatus
-from backstream.workflow.status import RunState
+from backstream.workflow.run_state import RunState
 
 _SEVERITY_ORDER = (DayStatus.FAILED, DayStatus.STALE, DayStatus.FAIL, DayStatus.MISSING)
 _RUNS_SHOWN, _DATASETS_SHOWN = 50, 25

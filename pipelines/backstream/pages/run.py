@@ -10,7 +10,7 @@ from backstream.pages.render import Page, page, time_left_text
 from backstream.pages.runs import RunAddress, find_run, list_triggers, page_head
 from backstream.pages.store import PageStore
 from backstream.runs.status import RunStatus
-from backstream.workflow.status import RunState, with_end
+from backstream.workflow.run_state import RunState, with_end
 
 _NOT_FOUND = 404
 

@@ -17,7 +17,8 @@ from backstream.pages.store import cached_by_mtime
 from backstream.runs.home import Home, RunFolder, load_json
 from backstream.runs.requests import RunRequest, find_requests
 from backstream.runs.status import RunStatus
-from backstream.workflow.status import RunState, add_dismissals, load_run_state, state_of_request, state_of_row
+from backstream.workflow.run_state import RunState, add_dismissals, state_of_request, state_of_row
+from backstream.workflow.status import load_run_state
 
 BACKFILL, REPROCESS = "backfill_", "reprocess_"
 _PREFIXES = (BACKFILL, REPROCESS, "restate_")
