@@ -12,21 +12,21 @@ from typing import Any
 
 import pytest
 
-ASK = Path(__file__).with_name("ask.py")
+REPOSITORY = Path(__file__).parents[2]
 
 Ask = Callable[..., Any]
 
 
 @pytest.fixture(scope="session")
 def ask(tmp_path_factory: pytest.TempPathFactory) -> Ask:
-    """Ask `ask.py` a question, with arguments; the answer is what it prints as JSON. Starting costs seconds."""
+    """Return a function that asks `ask.py` a question, and returns its answer. A start takes seconds."""
     airflow_home = tmp_path_factory.mktemp("airflow")
 
     def answered(*question: str | Path) -> Any:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
         done = subprocess.run(
-            [sys.executable, ASK, *map(str, question)],
-            env=inherited | {"AIRFLOW_HOME": str(airflow_home)},
+            [sys.executable, "-m", "tests.dags.ask", *map(str, question)],
+            env=inherited | {"AIRFLOW_HOME": str(airflow_home), "PYTHONPATH": str(REPOSITORY)},
             cwd=airflow_home,
             capture_output=True,
             text=True,

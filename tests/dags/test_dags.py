@@ -163,7 +163,7 @@ def test_waiting_for_a_run_that_failed_is_not_tried_again(dags: Any) -> None:
 @pytest.fixture(scope="session")
 def besides(ask: Ask) -> Any:
     """What the task `restate` of runs of all types comes to."""
-    return ask("besides")
+    return ask("restates")
 
 
 def test_a_scheduled_run_starts_one_for_the_time_before_its_interval_and_waits(besides: Any) -> None:

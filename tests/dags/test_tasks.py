@@ -219,6 +219,11 @@ def test_the_log_of_a_job_names_the_file_with_the_traces_of_java_and_has_none(se
     assert (head, first) == ("java.io.IOException: No space left on device", "\tat org.A.b(A.scala:1)")
 
 
+def test_airflow_still_has_the_private_parts_that_the_operators_use(seen: Any) -> None:
+    """Guard `job_operators.py` when Airflow's provider for Spark is upgraded."""
+    assert seen["private"] == {"log lines": "(self, itr: 'Iterator[Any]') -> 'None'", "calls": 1, "process": True}
+
+
 def test_the_end_of_a_run_is_recorded_when_airflow_tells_its_listeners_whatever_its_dag(seen: Any) -> None:
     other, own, (one_ms, group_ms), again, cleared, group_cleared = seen["ends"]
     assert (other, own, again) == ([None, None], [one_ms, None], [one_ms, group_ms])

@@ -96,12 +96,18 @@ def names_and_members(source: str) -> Iterator[str]:
     for node in ast.parse(source).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             yield node.name
-        for member in node.body if isinstance(node, ast.ClassDef) else ():
-            match member:
-                case ast.FunctionDef(name=name) | ast.AnnAssign(target=ast.Name(id=name)):
-                    yield f"{node.name}.{name}"
-                case ast.Assign(targets=[ast.Name(id=name)]):
-                    yield f"{node.name}.{name}"
+        if isinstance(node, ast.ClassDef):
+            yield from (f"{node.name}.{name}" for member in node.body for name in _names_of_member(member))
+
+
+def _names_of_member(member: ast.stmt) -> Iterator[str]:
+    match member:
+        case (
+            ast.FunctionDef(name=name)
+            | ast.AnnAssign(target=ast.Name(id=name))
+            | ast.Assign(targets=[ast.Name(id=name)])
+        ):
+            yield name
 
 
 def modules() -> Iterator[tuple[str, str]]:

@@ -1,0 +1,138 @@
+"""Questions about the tasks that plan a run, find stale days, and write a report."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+LONG_AGO = {"since": "2004-03-01T00:00:00Z", "until": "2004-04-01T00:00:00Z"}
+ALL_YEARS = {"since": "0001-01-01T00:00:00Z", "until": "9999-12-31T00:00:00Z"}
+
+
+def plans(definition: str, home: str, late: str) -> dict[str, list[Any]]:
+    """What the task `plan` makes of runs of a definition: jobs, plan file and log, or error and message.
+
+    The files of the source are those of `late` too, once a run has been planned.
+    """
+    os.environ["BACKSTREAM_HOME"] = home
+    os.environ.pop("AIRFLOW_CONN_BACKSTREAM_CATALOG", None)
+    whole = {"since": "2024-03-01T00:00:00Z", "until": "2024-03-05T01:00:00+01:00", "reason": "why"}
+    told = {
+        "dry run": _planned(definition, "zero", whole | {"dry_run": True}),
+        "first": _planned(definition, "one", whole | {"max_spark_jobs": 3}),
+    }
+    data = Path(definition).parent / "data"
+    Path(late).rename(data / "late.parquet")
+    told |= {
+        "cleared": _planned(definition, "one", whole | {"max_spark_jobs": 1}),
+        "asked otherwise": _planned(definition, "one", whole | {"chunk": "2d"}),
+        "another run": _planned(definition, "two", whole),
+    }
+    (data / "late.parquet").unlink()
+    told |= {
+        "cannot go on": _planned(definition, "two", whole),
+        "replanned": _planned(definition, "two", whole | {"replan": True}),
+        "nonsense": _planned(definition, "three", whole | {"delay": "1h"}),
+        "found before": _found(definition, until="2024-03-04T00:00:00Z"),
+        "found everywhere": _found(definition),
+        "left to others": _found(definition, "2024-03-03", until="2024-03-05T00:00:00Z"),
+        "only waited for": _found(definition, "2024-03-03", is_published=True, until="2024-03-05T00:00:00Z"),
+        "no event": _planned(definition, "three", whole | LONG_AGO),
+        "all years": _planned(definition, "three", whole | ALL_YEARS | {"dry_run": True}),
+        "reported": _reported(told["first"][1], home),
+        "half a day": _planned(definition, "three", whole | {"since": "2024-03-01T12:00:00Z"}),
+        "no range": _planned(definition, "four", {"since": "soon", "until": "later", "reason": "why"}),
+    }
+    return told | {"requests": _requests(home)}
+
+
+def _requests(home: str) -> Any:
+    """The requests that the runs left, by trigger."""
+    from dataclasses import asdict
+
+    from backstream.runs.home import Home
+    from backstream.runs.requests import load_requests
+
+    return {request.triggered_by: asdict(request) for request in load_requests(Home(Path(home)), "clicks")}
+
+
+def _found(
+    definition: str, unfinished: str = "", *, is_published: bool = False, **form: Any
+) -> list[dict[str, Any]]:
+    """What a run of `restate_<name>` triggers while the run of `backfill_<name>` for some day is unfinished."""
+    from backstream.definition.loader import load_definition
+    from backstream.orchestration import tasks as ours
+    from backstream.orchestration.dags import restate_dag
+
+    def runs(dag_id: str, logical_dates: list[datetime], states: list[str]) -> int:
+        assert (dag_id, states) == ("backfill_clicks", ["queued", "running"])
+        return sum(f"{date:%Y-%m-%d}" == unfinished for date in logical_dates)
+
+    def tasks(dag_id: str, logical_dates: list[datetime], task_ids: list[str], states: list[str]) -> int:
+        assert (dag_id, task_ids) == ("backfill_clicks", ["publish"])
+        return len(logical_dates) if is_published and "success" in states else 0
+
+    path = Path(definition)
+    dag = restate_dag(load_definition(path), path)
+    params = dag.params.dump() | {"approval": "always", "reason": "again"} | form
+    context = {
+        "params": params,
+        "dag": dag,
+        "run_id": "r",
+        "ti": SimpleNamespace(get_dr_count=runs, get_ti_count=tasks),
+    }
+    return ours.execute_find_intervals(path, context)
+
+
+def _planned(definition: str, run_id: str, form: dict[str, Any]) -> list[Any]:
+    import io
+    import logging
+
+    from backstream.definition.loader import load_definition
+    from backstream.orchestration import tasks as ours
+    from backstream.orchestration.dags import reprocess_dag
+
+    path = Path(definition)
+    dag = reprocess_dag(load_definition(path), path)
+    pushed: dict[str, str] = {}
+    context = {
+        "params": dag.params.dump() | form,
+        "dag": dag,
+        "run_id": run_id,
+        "dag_run": SimpleNamespace(triggering_user_name="ada"),
+        "ti": SimpleNamespace(task_id="plan", xcom_push=lambda key, value: pushed.update({key: value})),
+    }
+    heard = io.StringIO()
+    handler = logging.StreamHandler(heard)
+    ours.log.addHandler(handler)
+    ours.log.setLevel(logging.INFO)
+    try:
+        jobs = ours.execute_plan(path, "clicks", context)
+    except Exception as error:  # noqa: BLE001 - the answer is which one it is
+        return [type(error).__name__, str(error)]
+    finally:
+        ours.log.removeHandler(handler)
+    return [[job["name"] for job in jobs], pushed.get("plan", ""), heard.getvalue()]
+
+
+def _reported(plan: str, home: str) -> list[str]:
+    """What the task `report` returns and logs where what the pages show cannot be written."""
+    import io
+    import logging
+
+    from backstream.orchestration import tasks as ours
+
+    in_its_way = Path(home) / "dataset_state" / "clicks.json"
+    in_its_way.unlink(missing_ok=True)
+    in_its_way.mkdir(parents=True)
+    heard = io.StringIO()
+    handler = logging.StreamHandler(heard)
+    ours.log.addHandler(handler)
+    try:
+        return [ours.execute_report(Path(plan), plan), heard.getvalue()]
+    finally:
+        ours.log.removeHandler(handler)
+        in_its_way.rmdir()
