@@ -279,7 +279,7 @@ def hand_over(
 
     Raises:
         SpecError: when there is no such run, or its definition cannot be handed over.
-        PlanError: when an input file is gone or was changed.
+        PlanError: when an input file was deleted or changed.
     """
     from backstream.workflow.handover import hand_over_run
 

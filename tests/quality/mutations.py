@@ -220,7 +220,7 @@ MUTATIONS: dict[str, Mutation] = {
     "one window emptied": Mutation(
         {SOFT_MISSING: [f"{AT_SIX} False"]}, Verdict.WARN, changed(events=0, on_time=0, late=0)
     ),
-    "one window deleted where hardly any may be": Mutation(
+    "one window deleted, with a limit near zero": Mutation(
         {HARD_MISSING: [f"{AT_SIX} False"], SOFT_MISSING: [f"{AT_SIX} False"]},
         Verdict.FAIL,
         deleted,
@@ -240,7 +240,7 @@ MUTATIONS: dict[str, Mutation] = {
         shortened,
     ),
     "one window shifted by a day": Mutation(
-        {"every window lies in the range": ["b 2026-03-02T06:00Z False"]},
+        {"every window is in the range": ["b 2026-03-02T06:00Z False"]},
         Verdict.FAIL,
         moved(24 * HOUR_MS),
         quality=TOLERANT,
@@ -249,7 +249,7 @@ MUTATIONS: dict[str, Mutation] = {
         {"every window is counted once": [f"{AT_SIX} 2"]}, Verdict.FAIL, duplicated
     ),
     "one window of an unknown source partition": Mutation(
-        {"every window that came was expected": ["c 2026-03-01T06:00Z False"]}, Verdict.WARN, unexpected
+        {"every window with an event was expected": ["c 2026-03-01T06:00Z False"]}, Verdict.WARN, unexpected
     ),
     "one window inflated by 5 events": Mutation(
         {"every window has at most its expected events": [f"{AT_SIX} 5"]},
@@ -337,7 +337,7 @@ MUTATIONS: dict[str, Mutation] = {
         changed(on_time=49, late=0, dropped=1),
         quality=HARDLY_DROPPED,
     ),
-    "the same where hardly any may be": Mutation(
+    "the same, with a limit near zero": Mutation(
         {
             share("dropped", WINDOW, "hard"): [f"{AT_SIX} 0.02"],
             share("dropped", WINDOW, "soft"): [f"{AT_SIX} 0.02"],
@@ -355,7 +355,7 @@ MUTATIONS: dict[str, Mutation] = {
         in_partition_b(on_time=49, late=0, dropped=1),
         quality=HARDLY_DROPPED,
     ),
-    "2 % of one source partition dropped where hardly any may be": Mutation(
+    "2 % of one source partition dropped, with a limit near zero": Mutation(
         {
             share("dropped", whom, limit): named
             for whom, named in (
@@ -378,7 +378,7 @@ MUTATIONS: dict[str, Mutation] = {
         everywhere(on_time=49, late=0, dropped=1),
         quality=HARDLY_DROPPED,
     ),
-    "2 % of the run dropped where hardly any may be": Mutation(
+    "2 % of the run dropped, with a limit near zero": Mutation(
         {
             share("dropped", whom, limit): named
             for whom, named in (
@@ -450,14 +450,14 @@ MUTATIONS: dict[str, Mutation] = {
     "10 % of the records are duplicates": Mutation(
         {DUPLICATES.format("soft"): []}, Verdict.WARN, fates=with_more("duplicate", 267)
     ),
-    "10 % of the records are duplicates where hardly any may be": Mutation(
+    "10 % of the records are duplicates, with a limit near zero": Mutation(
         {DUPLICATES.format("hard"): [], DUPLICATES.format("soft"): []},
         Verdict.FAIL,
         fates=with_more("duplicate", 267),
         quality={"duplicate_ratio": {"warn": 0.0, "fail": 0.05}},
     ),
-    "two positions of the source came twice": Mutation(
-        {"every position of the source came once": []},
+    "two positions of the source occur twice": Mutation(
+        {"every position of the source occurs once": []},
         Verdict.FAIL,
         evidence=RunEvidence(
             repeated=RepeatedPositions(2, [RepeatedPosition("a", 17, 2), RepeatedPosition("a", 18, 2)])

@@ -92,7 +92,7 @@ NAMED = {
         "found": "267 of 1,467 records duplicate (18.2 %)",
         "command": "backstream show clicks --since 2026-03-01 --until 2026-03-02",
     },
-    "two positions of the source came twice": {
+    "two positions of the source occur twice": {
         "source_partition": "a",
         "sequence": 17,
         "expected": "1 record",

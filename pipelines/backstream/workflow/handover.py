@@ -46,7 +46,7 @@ def hand_over_run(plan: Plan, at_ms: int, folder: Path | None = None) -> tuple[H
 
     Raises:
         SpecError: when the definition cannot be handed over, or no position separates the records.
-        PlanError: when an input file is gone or was changed.
+        PlanError: when an input file was deleted or changed.
     """
     definition = parse_definition(plan.definition, f"plan {plan.run_id}")
     _require_supported(plan, definition)
