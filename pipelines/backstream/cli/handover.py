@@ -30,8 +30,8 @@ def handover(
 ) -> None:
     """Write the state of a run's recorded stream at an instant, so that a live job continues from there.
 
-    The bundle has the next position, watermark, and idleness of each source partition, and each open window with
-    its partial aggregates and the index of its next pane.  Nothing is published.
+    The bundle has the next position, watermark, and idleness of each source partition. It also has each open
+    window with its partial aggregates and the index of its next pane.  Nothing is published.
 
     Example: `backstream handover cli.3f2a9c51d07e --at 2026-11-20T00:00Z`
     """
