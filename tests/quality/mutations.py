@@ -184,7 +184,7 @@ class Mutation:
             [self.fates(fates) if self.fates else fates],
             results=[self.results(results) if self.results else results],
             panes=[self.panes(panes_of(rows)) if self.panes else panes_of(rows)],
-            evidence=self.evidence,
+            load_evidence=lambda: self.evidence,
         )
         return audit
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,7 +159,7 @@ def evaluate_suite(  # noqa: PLR0913 - most are keyword arguments
     results: Iterable[pa.Table],
     panes: Iterable[pa.Table] = (),
     withheld: Iterable[pa.Table] = (),
-    evidence: RunEvidence = NOTHING,
+    load_evidence: Callable[[], RunEvidence] = lambda: NOTHING,
     suites_folder: Path | None = None,
 ) -> tuple[Audit, pd.DataFrame]:
     """Evaluate the suite of a run's definition, and return the audit and its windows.
@@ -172,7 +172,7 @@ def evaluate_suite(  # noqa: PLR0913 - most are keyword arguments
         results: per chunk the keys, `window_start`, `window_end`, and `record_count` of the rows to publish.
         panes: per chunk the windows and the record counts of its panes; none in a recompute.
         withheld: per chunk the windows with rows that are not published, and the count of these rows and records.
-        evidence: further facts about the run.
+        load_evidence: returns further facts about the run; called after the rows of all chunks are counted.
         suites_folder: the folder of the suites; None: that of the installation.
 
     Returns:
@@ -185,6 +185,7 @@ def evaluate_suite(  # noqa: PLR0913 - most are keyword arguments
     suite = load_suite(definition.quality.suite, suites_folder)
     windows, counter = audit_frame(plan, definition, metrics), _RecordCounter(results)
     window_results = results_frame(plan, definition, windows, counter, panes, withheld)  # consumes the counter
+    evidence = load_evidence()
     past = evidence.past_windows
     frames = {
         "bands": bands_frame(windows, no_past() if past is None else past, definition.quality.bands),

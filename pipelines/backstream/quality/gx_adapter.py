@@ -25,6 +25,8 @@ _LAZY_MODULES = ("altair", "scipy.stats")
 _SKIPPED_MODULES = ("pyspark.sql.connect.dataframe", "pyspark.sql.connect.session")
 """Modules of Spark Connect, which pandas frames don't need; they take 16 MB."""
 _IMPORT_LOCK = Lock()
+_SMALL_SIZE = 100_000
+"""The number of values up to which a whole frame takes less time than a batch, for which the context is saved."""
 _COLUMN_PREFIXES = ("expect_column_values_", "expect_column_pair_values_")
 """Prefixes of the expectation types that read only the columns named in their arguments."""
 
@@ -73,7 +75,7 @@ class ExpectationFrames:
     def batch(self, name: str, type_name: str, kwargs: Mapping[str, Any]) -> Any:
         """Return the columns of a frame that an expectation reads; all of them unless its type restricts them."""
         frame = self._frames[name]
-        columns = _columns_of(frame, type_name, kwargs)
+        columns = list(frame.columns) if frame.size <= _SMALL_SIZE else _columns_of(frame, type_name, kwargs)
         key = " ".join([name, *columns])
         if key not in self._batches:
             # A copy puts columns of one type side by side, which the library would otherwise do for each check.

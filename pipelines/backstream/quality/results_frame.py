@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from backstream.definition.model import Definition
 from backstream.eventtime.windows import Session
@@ -204,17 +205,47 @@ def _in_milliseconds(chunk: pa.Table, keys: Sequence[str]) -> pd.DataFrame:
 def _row_codes(chunk: pa.Table, keys: Sequence[str]) -> Any:
     """Return a number per row, equal for rows of the same keys and window; a null key is a key like any other.
 
-    Keys never become Python objects, because a day may have ten million rows.
+    Keys never become Python objects, and columns are not copied, because a day may have ten million rows.
     """
+    starts, ends = (chunk[name].cast(pa.int64()) for name in _WINDOW)
     codes, count = np.zeros(chunk.num_rows, dtype=np.int64), 1
-    for name in (*keys, *_WINDOW):
-        encoded = chunk[name].combine_chunks().dictionary_encode(null_encoding="encode")
-        if count * len(encoded.dictionary) > _MAX_CODE:
+    # Most windows have the same length, so that it adds nothing to the codes.
+    for column in (*map(chunk.column, keys), starts, pc.subtract(ends, starts)):
+        column_codes, least, column_count = _range_codes(column) or _dictionary_codes(column)
+        if count * column_count > _MAX_CODE:
             codes, distinct = pd.factorize(codes)
             count = len(distinct)
-        codes = codes * len(encoded.dictionary) + encoded.indices.to_numpy()
-        count *= len(encoded.dictionary)
+        if count * column_count > _MAX_CODE:
+            column_codes, least, column_count = _dictionary_codes(column)
+        count *= column_count
+        if column_count > 1:
+            codes *= column_count
+            _add_codes(codes, column_codes, least)
     return codes
+
+
+def _add_codes(codes: Any, column_codes: pa.ChunkedArray, least: int) -> None:
+    begin = 0
+    for part in column_codes.chunks:
+        codes[begin : begin + len(part)] += part.to_numpy() - least
+        begin += len(part)
+
+
+def _range_codes(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, int, int] | None:
+    """Return integers as their own codes, the least of them, and the number of integers up to the greatest.
+
+    None for other columns, and for those with nulls. This takes a fraction of the time of a dictionary.
+    """
+    if column.null_count or not len(column) or not pa.types.is_signed_integer(column.type):
+        return None
+    ends = pc.min_max(column)
+    least, count = ends["min"].as_py(), ends["max"].as_py() - ends["min"].as_py() + 1
+    return (column.cast(pa.int64()), least, count) if count <= _MAX_CODE else None
+
+
+def _dictionary_codes(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, int, int]:
+    encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+    return pa.chunked_array([encoded.indices.cast(pa.int64())]), 0, len(encoded.dictionary)
 
 
 def _find_cut_sessions(earlier: pd.DataFrame, rows: pd.DataFrame, keys: Sequence[str]) -> Any:

@@ -6,6 +6,7 @@ The audit result is written before an error is raised.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -81,16 +82,19 @@ def _evaluate(plan: Plan) -> Audit:
     for suffix in plan.tables:
         check_staged_files(plan, suffix, manifests)
     definition = parse_definition(plan.definition, f"plan {plan.run_id}")
-    audit, frame = evaluate_suite(
-        plan,
-        definition,
-        _load_staged_metrics(manifests),
-        manifests,
-        results=load_staged_results(definition, manifests, plan.mode),
-        panes=_load_staged_panes(definition, manifests),
-        withheld=_scan_staged(manifests, WITHHELD, [*_WINDOW, "rows", RECORD_COUNT]),
-        evidence=_load_evidence(plan, definition, manifests),
-    )
+    with ThreadPoolExecutor(1) as pool:
+        # The positions of all input records are compared while the result is read.
+        evidence = pool.submit(_load_evidence, plan, definition, manifests)
+        audit, frame = evaluate_suite(
+            plan,
+            definition,
+            _load_staged_metrics(manifests),
+            manifests,
+            results=load_staged_results(definition, manifests, plan.mode),
+            panes=_load_staged_panes(definition, manifests),
+            withheld=_scan_staged(manifests, WITHHELD, [*_WINDOW, "rows", RECORD_COUNT]),
+            load_evidence=evidence.result,
+        )
     audit = replace(audit, overridden=plan.gate_override)
     with replace_file(plan.folder.audit_frame) as draft:
         frame.to_parquet(draft, index=False)

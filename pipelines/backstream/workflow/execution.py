@@ -146,8 +146,8 @@ def run_range(request: PlanRequest, observer: RunObserver, *, is_replan: bool = 
         BackstreamError: when a step fails; the ledger records the failure.
     """
     is_new = is_replan or bool(request.gate_override)
-    plan = None if is_new else _find_interrupted_plan(request, observer)
     spark = SparkStart(request.definition)  # starts while the run is planned
+    plan = None if is_new else _find_interrupted_plan(request, observer)
     if plan is None:
         require_range_of_days(request.interval)
         prepare_for_run(request, observer.note, spark)

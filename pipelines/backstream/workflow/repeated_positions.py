@@ -51,7 +51,10 @@ class _Span:
 
 @dataclass(frozen=True, slots=True)
 class _Positions:
-    """Positions of records; `codes` are indices of `partitions`, `event_ms` is 0 if only Spark can evaluate it."""
+    """Positions of records; `codes` are indices of `partitions`, `event_ms` is 0 if it was not read.
+
+    The event time is not read if only Spark can evaluate it.
+    """
 
     partitions: Sequence[str]
     codes: Longs
@@ -75,7 +78,9 @@ def find_repeated_positions(plan: Plan, definition: Definition) -> RepeatedPosit
     reader, parts = _Reader(definition, plan.range), math.ceil(sum(file.rows for file in files) / _MAX_NUMBERS)
 
     def list_spans(file: InputFile) -> list[_Span]:
-        return list(_spans(file.path, reader.positions(file), is_kept=parts <= 1))
+        # Without their times, the records of a file within the range are enough to find suspects.
+        is_timed = not _is_within(file, plan.range)
+        return list(_spans(file.path, reader.positions(file, is_timed=is_timed), is_kept=parts <= 1))
 
     with ThreadPoolExecutor(READERS) as pool:
         spans = [span for file_spans in pool.map(list_spans, files) for span in file_spans]
@@ -94,17 +99,17 @@ class _Reader:
     definition: Definition
     interval: Interval
 
-    def positions(self, file: InputFile) -> _Positions:
-        """Return the positions of a file's records with an event time in the interval."""
-        source, event = self.definition.timed_source, self._event_time()
+    def positions(self, file: InputFile, *, is_timed: bool = True) -> _Positions:
+        """Return the positions of a file's records with an event time in the interval; of all without times."""
+        source, event = self.definition.timed_source, self._event_time() if is_timed else None
         names = [source.sequence, source.partition, event.name if event else None]
-        with pq.ParquetFile(Path(file.path)) as parquet:
+        with pq.ParquetFile(Path(file.path), read_dictionary=[source.partition or ""]) as parquet:
             present = set(parquet.schema_arrow.names)
             rows = parquet.read([name for name in dict.fromkeys(names) if name and name in present])
         rows = _cast_sequence(rows, str(source.sequence))
         event_ms = np.zeros(rows.num_rows, dtype=np.int64)
         if event and event.name in rows.column_names:
-            rows = rows.filter(pc.is_valid(rows[event.name]))
+            rows = _remove_nulls(rows, event.name)
             event_ms = event.values_ms(rows[event.name])
             is_inside = (event_ms >= self.interval.start_ms) & (event_ms < self.interval.end_ms)
             rows, event_ms = rows.filter(pa.array(is_inside)), event_ms[is_inside]
@@ -119,9 +124,20 @@ class _Reader:
             return None
 
 
+def _is_within(file: InputFile, interval: Interval) -> bool:
+    """Return whether all events of a file are in an interval."""
+    if file.min_event_ms is None or file.max_event_ms is None:
+        return False
+    return interval.start_ms <= file.min_event_ms and file.max_event_ms < interval.end_ms
+
+
+def _remove_nulls(rows: pa.Table, name: str) -> pa.Table:
+    return rows.filter(pc.is_valid(rows[name])) if rows[name].null_count else rows
+
+
 def _cast_sequence(rows: pa.Table, name: str) -> pa.Table:
     """Return the rows whose sequence is a number, as integers; the run puts the others into quarantine."""
-    rows = rows.filter(pc.is_valid(rows[name]))
+    rows = _remove_nulls(rows, name)
     if not pa.types.is_integer(rows[name].type):
         text = rows[name].cast(pa.string())
         is_number = pc.match_substring_regex(text, r"^-?\d{1,18}$")
@@ -146,17 +162,21 @@ def _spans(path: str, positions: _Positions, *, is_kept: bool) -> Iterator[_Span
     few = len(positions.partitions) < 2**15
     order = np.argsort(positions.codes.astype(np.int16) if few else positions.codes, kind="stable")
     codes, sequences = positions.codes[order], positions.sequences[order]
-    bounds = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
+    bounds = [0, *(np.flatnonzero(codes[1:] != codes[:-1]) + 1).tolist(), len(codes)]
     for begin, end in pairwise(bounds):
         if begin == end or codes[begin] < 0:
             continue
         numbers = sequences[begin:end]
-        if not bool(np.all(np.diff(numbers) > 0)):
+        if not (is_distinct := _rises(numbers)):
             numbers = np.sort(numbers)
-        is_distinct = bool(np.all(np.diff(numbers) > 0))
+            is_distinct = _rises(numbers)
         partition = positions.partitions[int(codes[begin])]
         kept = numbers if is_kept else None
         yield _Span(path, partition, int(numbers[0]), int(numbers[-1]), is_distinct, kept)
+
+
+def _rises(numbers: Longs) -> bool:
+    return bool(np.all(numbers[1:] > numbers[:-1]))
 
 
 def _find_suspects(spans: Sequence[_Span]) -> set[str]:
