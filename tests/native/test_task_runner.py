@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from backstream.eventtime.instants import DAY_MS, HOUR_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.windows import Tumbling
+from backstream.native.footers import list_files_with_rest
 from backstream.native.task import (
     Aggregate,
     ChunkGrid,
@@ -157,7 +159,7 @@ def test_a_column_of_another_type_is_named_with_its_file(tmp_path: Path) -> None
 
 def test_records_outside_the_interval_are_counted_by_the_rest_task(tmp_path: Path) -> None:
     file = tmp_path / "events.parquet"
-    table = write_events(file, rows=1_000, keys=5)
+    table = write_events(file, rows=8_000, keys=5)
     times = table["at"].to_pylist()
     outside = pa.array([None if n < 3 else time for n, time in enumerate(times)], pa.timestamp("us", "UTC"))
     pq.write_table(table.set_column(0, "at", outside), file)
@@ -172,3 +174,23 @@ def test_records_outside_the_interval_are_counted_by_the_rest_task(tmp_path: Pat
     assert done.counts is not None
     (row,) = pq.read_table(done.counts).to_pylist()
     assert (row["fate"], row["events"], row["chunk_number"]) == ("quarantined", 3, 7)
+
+
+def test_only_files_whose_footers_leave_a_doubt_are_read_for_the_rest(tmp_path: Path) -> None:
+    whole, hour = Interval(START_MS, START_MS + DAY_MS), Interval(START_MS, START_MS + HOUR_MS)
+    names = ("plain", "null", "without statistics")
+    files = {name: tmp_path / f"{name}.parquet" for name in names}
+    table = write_events(files["plain"], rows=1_000, keys=5)
+    times = pa.array([None, *table["at"].to_pylist()[1:]], pa.timestamp("us", "UTC"))
+    pq.write_table(table.set_column(0, "at", times), files["null"])
+    pq.write_table(table, files["without statistics"], write_statistics=False)
+    paths = [str(file) for file in files.values()]
+
+    assert list_files_with_rest(paths, READING, whole) == paths[1:]
+    assert list_files_with_rest(paths, READING, hour) == paths
+    last_ms = table["at"].to_pylist()[-1].timestamp() * 1000
+    assert list_files_with_rest(paths[:1], READING, Interval(START_MS, int(last_ms))) == paths[:1]
+    assert list_files_with_rest(paths[:1], READING, Interval(START_MS, int(last_ms) + 1)) == []
+    assert list_files_with_rest(paths[:1], READING, Interval(START_MS + 1, START_MS + DAY_MS)) == paths[:1]
+    assert list_files_with_rest(paths[:1], replace(READING, sequence="seq"), whole) == paths[:1]
+    assert list_files_with_rest(paths[:1], replace(READING, valid=hour), whole) == paths[:1]

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from backstream.eventtime.records import Fate
 from backstream.native import sql
 from backstream.native.database import open_database, register_thresholds, split_outputs, write_query
+from backstream.native.footers import list_files_with_rest
 from backstream.native.records import group_files_by_schema
 from backstream.native.sessions.task import SessionTask, UnitTask
 from backstream.native.sessions.task_runner import run_session_task, run_unit_task
@@ -108,8 +109,11 @@ def _count_records(database: duckdb.DuckDBPyConnection, path: str) -> tuple[int,
 
 def _run_rest_task(task: RestTask) -> TaskResult:
     """Count the records that window tasks leave out, and write counts of unreadable records by owning chunk."""
+    candidates = list_files_with_rest(task.files, task.reading, task.interval)
+    if not candidates:
+        return TaskResult(task.number, socket.gethostname(), 0, None)
     with open_database(task.memory_mb) as database:
-        groups = group_files_by_schema(task.files, task.reading)
+        groups = group_files_by_schema(candidates, task.reading)
         rows = database.execute(sql.rest_query(task, groups)).fetchall()
     files = sql.list_group_files(groups)
     quarantined = [
