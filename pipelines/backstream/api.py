@@ -22,7 +22,14 @@ from backstream.runs.plan import Mode, Plan
 from backstream.runs.results import Audit, Publication
 from backstream.runs.settings import provide_settings
 from backstream.text import ReportFormat
-from backstream.workflow.execution import RunObserver, SparkStart, execute_run, prepare_for_run, run_range
+from backstream.workflow.execution import (
+    RunObserver,
+    SparkStart,
+    execute_run,
+    prepare_for_run,
+    run_range,
+    spark_on_demand,
+)
 from backstream.workflow.plan_request import PlanRequest
 from backstream.workflow.requested_range import parse_open_range, parse_range
 
@@ -33,6 +40,7 @@ if TYPE_CHECKING:
     from backstream.runs.verification import Receipt
     from backstream.workflow.explain import Explanation
     from backstream.workflow.history import RunDifference
+    from backstream.workflow.preview.result import Preview
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +52,7 @@ __all__ = [
     "hand_over",
     "load_definition",
     "plan",
+    "preview",
     "publish",
     "read",
     "roll_back",
@@ -124,6 +133,47 @@ def plan(  # noqa: PLR0913 - each is an option
     require_range_of_days(request.interval)
     prepare_for_run(request, log.info)
     return workflow.plan_run(request)
+
+
+def preview(
+    definition: str | Path,
+    since: RangeEnd,
+    until: RangeEnd,
+    *,
+    keys: float | None = None,
+    mode: Mode | str | None = None,
+    time_zone: str | None = None,
+    home: str | Path | None = None,
+) -> Preview:
+    """Return the rows that a run would change, the causes, and the cost of the run. Nothing is published.
+
+    The rows of a sample of keys are computed exactly; the numbers for all keys are estimates. `print(result)`
+    shows them.
+
+    Args:
+        definition: TOML file or name of a definition.
+        since: first day of the range.
+        until: day after the last day of the range.
+        keys: share of the keys, e.g., 0.05; by default 0.01, or more if these are fewer than 50 keys.
+        mode: `recompute` or `replay`; by default the mode of the definition.
+        time_zone: time zone of both ends, e.g., `America/New_York`.
+        home: home folder; by default `$BACKSTREAM_HOME`, or `.backstream` in the working directory.
+
+    Raises:
+        SpecError: when the definition, the range, or an option is wrong.
+        PlanError: when the range cannot be planned, or the records cannot be read without Spark.
+    """
+    from backstream.workflow.preview.preview import preview_run
+
+    if keys is not None and not 0 < keys <= 1:
+        msg = f"keys must be a share above 0 and up to 1, got {keys!r}"
+        raise SpecError(msg)
+    options = _Options(_mode(mode), "", is_unsealed_allowed=True, gate_override="")
+    request = options.request(definition, (since, until), time_zone, home)
+    require_range_of_days(request.interval)
+    prepare_for_run(request, log.info)
+    with spark_on_demand(request.definition) as start:
+        return preview_run(request, start, keys)
 
 
 def run(  # noqa: PLR0913 - each is an option

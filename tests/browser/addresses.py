@@ -8,9 +8,11 @@ from __future__ import annotations
 from urllib.parse import urlencode
 
 from tests.browser.seed import HOSTILE, WAITING
+from tests.browser.visits import TAMPERED, WINDOW
 
 _FLIGHTS = {"dag_id": "backfill_flights"}
 _WAITS = {"dag_id": "reprocess_flights", "run_id": WAITING[0]}
+_VISITS = {"dag_id": "backfill_visits"}
 _ORDERS = {"dag_id": "backfill_orders"}
 _HOSTILE_RUN = {"dag_id": "reprocess_orders", "run_id": HOSTILE}
 
@@ -27,6 +29,11 @@ READ = {
         f"dataset?{urlencode(_FLIGHTS | {'format': 'csv'})}",
     ],
     "/day": [f"day?{urlencode(_FLIGHTS | {'day': '2024-02-08'})}"],
+    "/explain": [
+        f"explain?{urlencode(_VISITS | {'window': WINDOW})}",
+        f"explain?{urlencode(_VISITS | {'window': WINDOW, 'key': 'page=home'})}",
+        f"explain?{urlencode(_VISITS | {'window': TAMPERED, 'key': 'page=home'})}",
+    ],
     "/watermark": [f"watermark?{urlencode(_FLIGHTS | {'delay': '45m'})}"],
     "/checks": [f"checks?{urlencode(_FLIGHTS)}", f"checks?{urlencode(_FLIGHTS | {'format': 'csv'})}"],
     "/reprocess": [f"reprocess?{urlencode(_FLIGHTS | {'since': '2024-02-08'})}"],
@@ -55,6 +62,11 @@ HOSTILE_READ = {
     ],
     "/dataset": [f"dataset?{urlencode(_ORDERS)}", f"dataset?{urlencode(_ORDERS | {'format': 'csv'})}"],
     "/day": [f"day?{urlencode(_ORDERS | {'day': '2016-01-01'})}"],
+    "/explain": [
+        f"explain?{urlencode(_VISITS | {'window': WINDOW})}",
+        f"explain?{urlencode(_VISITS | {'window': WINDOW, 'key': 'page=' + HOSTILE})}",
+        f"explain?{urlencode(_VISITS | {'window': HOSTILE, 'key': HOSTILE})}",
+    ],
     "/watermark": [f"watermark?{urlencode(_ORDERS | {'delay': HOSTILE})}"],
     "/checks": [f"checks?{urlencode(_ORDERS)}", f"checks?{urlencode(_ORDERS | {'format': 'csv'})}"],
     "/reprocess": [

@@ -1,7 +1,8 @@
 """Write a home with years of history, with the functions that runs use, but without Spark.
 
 `flights` has 3,000 days: a backfill, a restatement with a warning, a refused run, and days that are stale, open
-and missing. `clicks` never ran. `orders` is full of markup. `broken` is no definition.
+and missing. `clicks` never ran. `orders` is full of markup. `visits` has its input files. `broken` is no
+definition.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from tests.browser.visits import publish_visits, write_definition
 from tests.lake.conftest import WINDOWS_TABLE, Lake
 
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS, instant_ms, instant_text
@@ -75,11 +77,13 @@ def define(definitions: Path) -> None:
     for name, description in described.items():
         text = _DEFINITION.format(name=name, description=json.dumps(description)[1:-1])
         (definitions / f"{name}.toml").write_text(text, encoding="utf-8")
+    write_definition(definitions)
     (definitions / "broken.toml").write_text('name = "broken"\n[window]\nkind = "<i>round"\n', encoding="utf-8")
 
 
-def seed(home: Home) -> None:
+def seed(home: Home, definitions: Path) -> None:
     """Write the history into an empty home."""
+    publish_visits(home, definitions / "visits.toml", HOSTILE)
     _flights(home)
     _orders(home)
     home.advice("flights").parent.mkdir(parents=True, exist_ok=True)

@@ -58,7 +58,7 @@ def running(folder: Path) -> Iterator[Server]:
         prepare = [sys.executable, str(Path(__file__).with_name("prepare.py")), PASSWORD]
         preparing = subprocess.Popen(prepare, env=env, cwd=folder, stdout=log, stderr=log)
         try:
-            seed(home)
+            seed(home, definitions)
             assert preparing.wait(_START_LIMIT_S) == 0, _end_of(folder / "airflow.log")
         finally:
             preparing.kill()

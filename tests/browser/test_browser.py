@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import pytest
-from tests.browser.addresses import shown_pages
+from tests.browser.addresses import READ, shown_pages
 from tests.browser.seed import DAYS, WAITING
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ PAGES = {
     "windows": f"dataset?{DAG}",
     "day": f"day?{DAG}&day=2024-02-08",
     "watermark": f"watermark?{DAG}&delay=45m",
+    "explain": READ["/explain"][1],
     "checks": f"checks?{DAG}",
     "runs": f"runs?{DAG}",
     "reprocess": f"reprocess?{DAG}&since=2024-02-08",

@@ -88,7 +88,9 @@ def test_hostile_text_is_text_on_every_route(clients: Clients, path: str) -> Non
             assert "<img" not in answer.text, address
 
 
-@pytest.mark.parametrize("path", ["/overview", "/runs", "/dataset", "/day", "/checks", "/run", "/approval"])
+@pytest.mark.parametrize(
+    "path", ["/overview", "/runs", "/dataset", "/day", "/checks", "/run", "/approval", "/explain"]
+)
 def test_the_hostile_text_of_the_seed_is_on_the_page_at_all(clients: Clients, path: str) -> None:
     pages = [clients["admin"].get(f"/backstream/{address}").text for address in HOSTILE_READ[path]]
     escaped = MADE_VISIBLE.replace("<", "&lt;").replace(">", "&gt;")

@@ -11,6 +11,7 @@ from backstream.cli import (
     init,
     inspect,
     prepare,
+    preview,
     reports,
     run,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "inspect",
     "main",
     "prepare",
+    "preview",
     "reports",
     "run",
 ]

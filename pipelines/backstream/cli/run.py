@@ -31,7 +31,14 @@ from backstream.eventtime.intervals import require_range_of_days
 from backstream.runs.home import Home
 from backstream.runs.input_notes import describe_inputs
 from backstream.runs.plan import Mode, Plan
-from backstream.workflow.execution import ProgressCallback, RunObserver, SparkStart, execute_run, run_range
+from backstream.workflow.execution import (
+    ProgressCallback,
+    RunObserver,
+    SparkStart,
+    execute_run,
+    run_range,
+    spark_on_demand,
+)
 from backstream.workflow.plan_request import PlanRequest
 from backstream.workflow.requested_range import RequestedRange, parse_range
 
@@ -54,7 +61,7 @@ ReplanOption = Annotated[
 
 
 @app.command("plan")
-def plan_command(
+def plan_command(  # noqa: PLR0913, PLR0917 - each is an option
     definition: DefinitionArgument,
     since: SinceOption,
     until: UntilOption,
@@ -62,6 +69,10 @@ def plan_command(
     mode: ModeOption = None,
     reason: ReasonOption = "",
     allow_unsealed: UnsealedOption = False,
+    preview: Annotated[
+        bool,
+        typer.Option("--preview", help="Also show the rows that the run would change, as `backstream preview`"),
+    ] = False,
 ) -> None:
     """Create a plan and list its chunks. No table is created or changed.
 
@@ -79,6 +90,9 @@ def plan_command(
         if requested.local_days:
             print(f"notice: {requested.local_days.describe}", file=sys.stderr)
         print(_plan_text(planned))
+        if preview:
+            with spark_on_demand(request.definition) as start_spark:
+                print(f"\n{workflow.preview_plan(planned, request.home, start_spark)}")
 
 
 @app.command("run")

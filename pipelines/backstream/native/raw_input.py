@@ -74,19 +74,20 @@ class RawInput:
     definition: Definition
 
     @classmethod
-    def from_plan(cls, plan: Plan, action: str) -> RawInput:
+    def from_plan(cls, plan: Plan, action: str, *, reads_code: bool = False) -> RawInput:
         """Return the input of a plan.
 
         Args:
             plan: the plan of a run.
             action: the verb for error messages, e.g., `explain`.
+            reads_code: whether the code of a user may make the rows.
 
         Raises:
             PlanError: when a record cannot be read without Spark, or the code of a user makes the rows.
         """
         definition = parse_definition(plan.definition, f"plan {plan.run_id}")
         reason = reason_not_readable(definition, plan.columns)
-        if definition.code_columns is not None:
+        if definition.code_columns is not None and not reads_code:
             reason = (
                 f"[{'job' if definition.job else 'process'}] is your own code, and the reference engine is not"
             )
@@ -116,7 +117,7 @@ class RawInput:
 
     def _parse_value(self, name: str, text: str) -> Any:
         kind = self.plan.columns[name]
-        with _open_database() as database:
+        with open_shared_database() as database:
             query = f"SELECT TRY_CAST(? AS {duckdb_type(kind)})"
             value = database.execute(query, [text]).fetchall()[0][0]
         if value is None:
@@ -148,14 +149,14 @@ class RawInput:
             PlanError: when a file was changed or removed since the plan.
         """
         whole = Interval(min(span.start_ms for span, _ in spans), max(span.end_ms for span, _ in spans))
-        files = self._require_files(self.list_files(whole))
+        files = self.require_files(self.list_files(whole))
         if not files:
             return [[] for _ in spans]
         source = self.definition.source
         columns = [*source.key, *source.deduplicate_on, *(each.column for each in self.aggregates if each.column)]
         reading = read_spec(self.definition, self.plan.columns, columns)
         groups = group_files_by_schema(files, reading)
-        with _open_database() as database:
+        with open_shared_database() as database:
             self._register_wanted(database, spans)
             base = scan_query(groups, reading, readable_within(reading, whole))
             rows = self._query_records(database, base, reading)
@@ -222,7 +223,7 @@ class RawInput:
         """
         names = self.definition.source.key
         whole = Interval(min(span.start_ms for span in spans), max(span.end_ms for span in spans))
-        files = self._require_files(self.list_files(whole))
+        files = self.require_files(self.list_files(whole))
         if not files:
             return [[] for _ in spans]
         reading = read_spec(self.definition, self.plan.columns, names)
@@ -230,7 +231,7 @@ class RawInput:
         base = scan_query(group_files_by_schema(files, reading), reading, readable_within(reading, whole))
         grouped = ", ".join(["target", *keys])
         order = _key_order_sql(keys, salt)
-        with _open_database() as database:
+        with open_shared_database() as database:
             bounds = {"low": [span.start_ms for span in spans], "high": [span.end_ms for span in spans]}
             database.register("spans", pa.table({**bounds, "target": list(range(len(spans)))}))
             rows = database.execute(
@@ -243,8 +244,12 @@ class RawInput:
             drawn[target].append((tuple(key), event_ms))
         return drawn
 
-    def _require_files(self, files: Sequence[InputFile]) -> list[str]:
-        """Return the paths of files that are as planned."""
+    def require_files(self, files: Sequence[InputFile]) -> list[str]:
+        """Return the paths of the files with records.
+
+        Raises:
+            PlanError: when a file was changed or removed since the plan.
+        """
         require_input_files(files, f"recompute windows of run {self.plan.run_id}")
         return [file.path for file in files if file.rows]
 
@@ -293,13 +298,13 @@ class RawInput:
         where: str = "true",
         files: Sequence[InputFile] | None = None,
     ) -> pa.Table:
-        chosen = self._require_files(self.plan.inputs if files is None else files)
+        chosen = self.require_files(self.plan.inputs if files is None else files)
         reading = read_spec(self.definition, self.plan.columns)
         selected = ", ".join(f"{value} AS {quote_name(name)}" for name, value in columns.items())
         if not chosen:
             return pa.table({name: pa.array([], pa.int64()) for name in columns})
         records = scan_query(group_files_by_schema(chosen, reading), reading, is_readable(reading))
-        with _open_database() as database:
+        with open_shared_database() as database:
             return database.sql(f"SELECT {selected} FROM ({records}) WHERE {where}{grouping}").to_arrow_table()
 
 
@@ -320,7 +325,8 @@ def _may_arrive(file: InputFile, span: Interval) -> bool:
 
 
 @contextmanager
-def _open_database() -> Iterator[duckdb.DuckDBPyConnection]:
+def open_shared_database() -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open a database that uses all cores of this machine."""
     with open_database(_MEMORY_MB) as database:
         database.execute(f"SET threads = {os.cpu_count() or 1}")
         yield database

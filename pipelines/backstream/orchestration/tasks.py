@@ -94,12 +94,12 @@ def execute_plan(
             )
             recorded.add_plan(plan)
             if run_params.is_dry_run:
-                impact = load_workflow(definition_path).estimate_impact(
-                    definition_path, plan.range, Home.from_environment(), plan.expected_events
-                )
-                recorded.add(impact=impact.as_json())
+                workflow, home = load_workflow(definition_path), Home.from_environment()
+                impact = workflow.estimate_impact(definition_path, plan.range, home, plan.expected_events)
+                changes, preview = workflow.preview_dry_run(plan, home)
+                recorded.add(impact=impact.as_json() | {"changes": changes})
     if run_params.is_dry_run:
-        log.info("dry run: created the plan only\n%s", _describe_plan(plan))
+        log.info("dry run: created the plan only\n%s\n\n%s", _describe_plan(plan), preview)
         return []
     context["ti"].xcom_push(key=PLAN_KEY, value=str(plan.folder.plan))
     max_events = parse_definition(plan.definition, str(definition_path)).max_events_per_job

@@ -57,14 +57,14 @@ def note_page(title: str, sentence: str, hint: str = "", kind: str = "none", sta
     return page("note.html", status, title=title, sentence=sentence, hint=hint, kind=kind)
 
 
-def _query(**values: object) -> str:
+def query(**values: object) -> str:
     """Return a query string without the values that are None."""
     return urlencode({name: value for name, value in values.items() if value is not None})
 
 
 def listed_query(chosen: Filter, dag_id: str = "", **changes: object) -> str:
     """Return the query string of a filtered list, such as that of its next page or of its CSV file."""
-    return _query(**{"dag_id": dag_id or None, **chosen.query, **changes})
+    return query(**{"dag_id": dag_id or None, **chosen.query, **changes})
 
 
 def _relative_time(value_ms: int, now_ms: int) -> Markup:
@@ -98,7 +98,7 @@ def _check_trend(check: CheckHistory) -> Markup | None:
 
 def _dataset_links(dag_id: str) -> list[tuple[str, str, str]]:
     """Return key, name, and address of the tabs of a dataset."""
-    arguments = _query(dag_id=dag_id)
+    arguments = query(dag_id=dag_id)
     return [
         ("dataset", "Windows", f"dataset?{arguments}"),
         ("watermark", "Watermark", f"watermark?{arguments}"),
@@ -148,9 +148,10 @@ def _environment() -> jinja2.Environment:
         "days_text": days.day_span,
         "duration_text": _duration_range,
         "impact_text": impact_text,
+        "instant": instant_text,
         "links": _dataset_links,
         "listed_query": listed_query,
-        "query": _query,
+        "query": query,
         "run_query": lambda run: RunAddress.from_state(run).query,
         "totals": sum_day_totals,
         "trend": _completeness_trend,
@@ -159,11 +160,13 @@ def _environment() -> jinja2.Environment:
 
 
 def impact_text(impact: Mapping[str, Any]) -> str:
-    """Return the result of a dry run: `2 days, about 1,484 events; would replace 44 rows`."""
+    """Return the result of a dry run: `2 days, about 1,484 events; would replace 44 rows`, and its changes."""
     days, events = formatting.count_of(impact["days"], "day"), formatting.count_of(impact["events"], "event")
     rows = impact["rows_replaced"]
     replaced = f"would replace {formatting.count_of(rows, 'row')}" if rows else "would replace nothing"
-    return f"{days}, about {events}; {replaced}"
+    return "; ".join(
+        [f"{days}, about {events}", replaced, *([changes] if (changes := impact.get("changes")) else [])]
+    )
 
 
 def _duration_range(seconds: Sequence[float] | None) -> str:

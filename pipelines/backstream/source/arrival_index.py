@@ -218,6 +218,12 @@ class ArrivalIndex:
         return None if low is None else (low, high)
 
 
+def join_index_rows(files: Sequence[InputFile], rows: pa.Table) -> pa.Table:
+    """Return index rows with the columns that identify their file; a file without records has one row."""
+    indexed = pa.table({name: [getattr(file, name) for file in files] for name in _FILE_COLUMNS})
+    return indexed.join(rows, "path", join_type="left outer")
+
+
 def write_index_batch(folder: IndexFolder, rows: pa.Table, name: str) -> None:
     """Add a batch by atomic rename."""
     with replace_file(folder.path / f"batch-{name}.parquet") as draft:

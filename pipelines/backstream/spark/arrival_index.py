@@ -21,7 +21,13 @@ from backstream.native.task_cuts import group_files_by_rows
 from backstream.native.task_runner import run_index_task
 from backstream.runs.manifest import require_input_files
 from backstream.runs.plan import InputFile
-from backstream.source.arrival_index import ArrivalIndex, BucketGrid, IndexFolder, write_index_batch
+from backstream.source.arrival_index import (
+    ArrivalIndex,
+    BucketGrid,
+    IndexFolder,
+    join_index_rows,
+    write_index_batch,
+)
 from backstream.spark import source
 from backstream.spark.native.engine import can_fall_back, task_error_text
 from backstream.spark.schemas import (
@@ -170,14 +176,7 @@ def _index_files_natively(
     tasks = [IndexTask(reading, grid, paths, task_memory_mb(spark)) for paths in groups]
     rows = pa.concat_tables(context.parallelize(tasks, len(tasks)).map(run_index_task).collect())
     require_input_files(files, "extend the arrival index")
-    indexed = pa.table(
-        {
-            "path": [file.path for file in files],
-            "size_bytes": [file.size_bytes for file in files],
-            "modified_ms": [file.modified_ms for file in files],
-        }
-    )
-    return indexed.join(rows, "path", join_type="left outer")
+    return join_index_rows(files, rows)
 
 
 def _file_row(file: InputFile, *, is_size_shared: bool) -> dict[str, str | int]:

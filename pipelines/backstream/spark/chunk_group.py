@@ -52,12 +52,19 @@ class ChunkGroup:
     """The columns that are read from each file: those of the definition, with the types found by planning."""
     watermarks: WatermarkCache = field(default_factory=WatermarkCache)
     """The watermarks that all chunks of a job share."""
+    whole_stream: ChunkGroup | None = None
+    """The chunks with all files of the stream, if these chunks read the records of some keys only."""
 
     @classmethod
     def from_plan(cls, spark: SparkSession, plan: Plan, chunks: Sequence[Chunk]) -> ChunkGroup:
         """Return a group of these chunks, with the definition of their plan."""
         definition = parse_definition(plan.definition, f"plan {plan.run_id}")
         return cls(spark, plan, chunks, definition, source.read_schema(plan.columns))
+
+    @property
+    def stream(self) -> ChunkGroup:
+        """The chunks whose files make the watermarks."""
+        return self.whole_stream or self
 
     @property
     def interval(self) -> Interval:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from backstream.workflow.impact import estimate_impact
     from backstream.workflow.planning import plan_run
     from backstream.workflow.prepare import prepare_source
+    from backstream.workflow.preview.dry_run import preview_dry_run
+    from backstream.workflow.preview.preview import preview_plan
     from backstream.workflow.publish import create_run_tables, publication_text, publish_run, record_failure
     from backstream.workflow.report import report_run, report_text
     from backstream.workflow.restate import find_restatements
@@ -27,6 +29,8 @@ __all__ = [
     "find_unfinished_plan",
     "plan_run",
     "prepare_source",
+    "preview_dry_run",
+    "preview_plan",
     "publication_text",
     "publish_run",
     "record_approval",
@@ -47,6 +51,8 @@ _MODULES = {
     "find_unfinished_plan": "resume",
     "plan_run": "planning",
     "prepare_source": "prepare",
+    "preview_dry_run": "preview.dry_run",
+    "preview_plan": "preview.preview",
     "publication_text": "publish",
     "publish_run": "publish",
     "record_approval": "approval",

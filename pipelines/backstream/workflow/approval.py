@@ -20,6 +20,7 @@ from backstream.runs.results import ApprovalDecision, Audit, CheckOutcome, Verdi
 from backstream.runs.status import RunStatus
 from backstream.text import visible_text
 from backstream.workflow.history import RunDifference, diff_run
+from backstream.workflow.preview.causes import find_run_changes
 from backstream.workflow.publish import ledger_row
 from backstream.workflow.report import report_run, state_text
 
@@ -27,6 +28,8 @@ _MAX_CHECKS = 10
 """The number of failed checks that an approval request lists."""
 _MAX_ROWS = 8
 """The number of changed rows of each aggregate that an approval request lists."""
+_MAX_CAUSES = 3
+"""The number of changed files, keys, or functions that an approval request lists for each cause."""
 _MAX_RUNS = 3
 """The number of replaced runs that an approval request lists."""
 
@@ -108,7 +111,7 @@ def _value_text(value: Any) -> str:
 def _request_parts(plan: Plan, audit: Audit, difference: RunDifference, unit_ms: int) -> Iterator[str]:
     """Yield the paragraphs of the request as Markdown, in lists: Airflow's form cuts off wide tables and code."""
     yield _verdict_text(audit, unit_ms)
-    yield "\n".join(_change_lines(difference))
+    yield "\n".join([*_change_lines(difference), *_cause_lines(plan, difference)])
     if plan.reason:
         yield f"Reason: {visible_text(plan.reason)}"
     if plan.overrides:
@@ -146,3 +149,14 @@ def _change_lines(difference: RunDifference) -> Iterator[str]:
         yield f"- run {run_id} had published different values in {count_of(count, 'row')}"
     if len(changes.old_runs) > _MAX_RUNS:
         yield f"- and {len(changes.old_runs) - _MAX_RUNS} more runs"
+
+
+def _cause_lines(plan: Plan, difference: RunDifference) -> Iterator[str]:
+    """Yield what has changed since the replaced runs: files, keys of the definition, and code."""
+    replaced = list(difference.changes.old_runs)[:_MAX_RUNS]
+    since = find_run_changes(home_of(plan), plan) if replaced else {}
+    for run_id in replaced:
+        for cause, details in since[run_id].details.items() if run_id in since else ():
+            listed = ", ".join(f"`{visible_text(each).replace('`', chr(39))}`" for each in details[:_MAX_CAUSES])
+            more = f", and {len(details) - _MAX_CAUSES} more" if len(details) > _MAX_CAUSES else ""
+            yield f"- {cause} since run {run_id}: {listed}{more}"

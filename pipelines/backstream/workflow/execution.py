@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
@@ -62,6 +62,23 @@ class SparkStart:
             self.session().stop()
 
 
+@contextmanager
+def spark_on_demand(definition: Path) -> Iterator[Callable[[], SparkSession]]:
+    """Provide a function that returns a Spark session, which starts at its first call and stops at the end."""
+    started: list[SparkStart] = []
+
+    def session() -> SparkSession:
+        if not started:
+            started.append(SparkStart(definition))
+        return started[0].session()
+
+    try:
+        yield session
+    finally:
+        for start in started:
+            start.stop()
+
+
 def _has_active_session() -> bool:
     """Return whether this process has a Spark session; without PySpark's modules it has none."""
     pyspark = sys.modules.get("pyspark.sql")
@@ -84,19 +101,9 @@ def prepare_input(
         spark: a session that starts; without it, one starts if it is needed, and stops at the end.
         needed: the event times that the caller needs; see `prepare_source`.
     """
-    started: list[SparkStart] = []
-
-    def session() -> SparkSession:
-        if spark is not None:
-            return spark.session()
-        started.append(SparkStart(definition))
-        return started[-1].session()
-
-    try:
+    with spark_on_demand(definition) as own_session:
+        session = own_session if spark is None else spark.session
         return workflow.prepare_source(definition, home, session, note, needed) is not None
-    finally:
-        for start in started:
-            start.stop()
 
 
 def prepare_for_run(request: PlanRequest, note: Callable[[str], None], spark: SparkStart | None = None) -> bool:

@@ -24,9 +24,9 @@ def explanation_text(found: Explanation, limit: int, style: Style = lambda text,
     """Return the explanation with at most `limit` records."""
     sections = [
         "\n".join(_head(found, style)),
-        _table(_record_rows(found, limit), "lag") + _more(found, limit),
-        _table(_firing_rows(found), "records"),
-        "\n".join(_origin(found)),
+        _table(list_record_rows(found, limit), "lag") + _more(found, limit),
+        _table(list_firing_rows(found), "records"),
+        "\n".join(f"{label:<15}{text}" for label, text in list_origins(found)),
     ]
     return "\n\n".join(section for section in sections if section)
 
@@ -94,7 +94,7 @@ def _head(found: Explanation, style: Style) -> Iterator[str]:
     key = "  ".join(f"{name}={_text(value)}" for name, value in found.key.items())
     end = instant_text(window.end_ms)
     yield f"{found.plan.dataset}  {instant_text(window.start_ms)} to {end}" + (f"  {key}" if key else "")
-    yield f"published         {_row_text(found)}"
+    yield f"published         {row_text(found)}"
     if found.is_confirmed:
         what = "has no row either" if found.row is None else "computes the same row"
         text = f"{what} from {count_of(len(found.recomputed.records), 'record')}"
@@ -108,14 +108,16 @@ def _head(found: Explanation, style: Style) -> Iterator[str]:
     yield f"fates             {', '.join(counts) or 'none'}"
 
 
-def _row_text(found: Explanation) -> str:
+def row_text(found: Explanation) -> str:
+    """Return the columns of the published row with their values."""
     if found.row is None:
         return "no row" + (" (rows that do not meet [having] are withheld)" if found.definition.having else "")
     names = [*found.definition.value_names, RECORD_COUNT]
     return ", ".join(f"{name} {_text(found.row.get(name))}" for name in dict.fromkeys(names))
 
 
-def _record_rows(found: Explanation, limit: int) -> Iterator[Sequence[str]]:
+def list_record_rows(found: Explanation, limit: int) -> Iterator[Sequence[str]]:
+    """Yield the header and the cells of at most `limit` records in arrival order; nothing without records."""
     if not found.recomputed.records:
         return
     watermark = ["watermark"] if is_replay(found) else []
@@ -136,7 +138,8 @@ def _more(found: Explanation, limit: int) -> str:
     return f"\nand more: {limit:,} of {total:,} records are shown" if total > limit else ""
 
 
-def _firing_rows(found: Explanation) -> Iterator[Sequence[str]]:
+def list_firing_rows(found: Explanation) -> Iterator[Sequence[str]]:
+    """Yield the header and the cells of each firing; nothing without firings."""
     if not found.recomputed.firings:
         return
     names = list(found.recomputed.firings[0].values)
@@ -148,18 +151,19 @@ def _firing_rows(found: Explanation) -> Iterator[Sequence[str]]:
         yield [*cells, f"{firing.record_count:,}", *values]
 
 
-def _origin(found: Explanation) -> Iterator[str]:
+def list_origins(found: Explanation) -> Iterator[tuple[str, str]]:
+    """Yield labels and texts: the removal of the state, the watermarks, the run, its plan, and the input files."""
     again, run = found.recomputed, found.run
     if is_replay(found):
         removed = _instant(again.is_removed_at_ms) or _NEVER
         lateness = duration_text(found.definition.lateness.allowed)
-        yield f"state removed  {removed}, after an allowed lateness of {lateness}"
-        yield f"watermarks     {again.source}"
+        yield "state removed", f"{removed}, after an allowed lateness of {lateness}"
+        yield "watermarks", again.source
     when = f", finished {instant_text(run.finished_at_ms)}" if run else ""
-    yield f"run            {found.plan.run_id} ({found.plan.mode.value}{when})"
-    yield f"plan           {found.plan.plan_hash} of {found.plan.definition_path} {found.plan.definition_hash}"
+    yield "run", f"{found.plan.run_id} ({found.plan.mode.value}{when})"
+    yield "plan", f"{found.plan.plan_hash} of {found.plan.definition_path} {found.plan.definition_hash}"
     for number, file in enumerate(again.files):
-        yield f"{'file' if number == 0 else '':<15}{visible_text(file)}"
+        yield "file" if number == 0 else "", visible_text(file)
 
 
 def _table(rows: Iterator[Sequence[str]], *right: str) -> str:

@@ -82,7 +82,7 @@ def estimate_impact(definition_path: Path, interval: Interval, home: Home, event
         rows_replaced=count_rows(home, definition.name, interval) if publishers else 0,
         publishers=publishers[:_MAX_PUBLISHERS],
         other_publishers=len(publishers[_MAX_PUBLISHERS:]),
-        seconds=_estimate_seconds(rows, events),
+        seconds=estimate_seconds(rows, events),
     )
 
 
@@ -103,8 +103,13 @@ def _list_publishers(
     return tuple(sorted(found, key=lambda publisher: (-publisher.days, -publisher.published_at_ms)))
 
 
-def _estimate_seconds(rows: Sequence[RunRow], events: int) -> tuple[float, float] | None:
-    """Return the quartiles of seconds per event of published runs times the events, at least the shortest run."""
+def estimate_seconds(rows: Sequence[RunRow], events: int) -> tuple[float, float] | None:
+    """Return the quartiles of seconds per event of published runs times the events, at least the shortest run.
+
+    Args:
+        rows: runs of the dataset.
+        events: the number of events to read.
+    """
     done = [row for row in rows if row.status is RunStatus.PUBLISHED and row.events_read]
     if not done:
         return None

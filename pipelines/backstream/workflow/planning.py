@@ -53,6 +53,18 @@ def plan_run(request: PlanRequest) -> Plan:
     """Make the plan of a run and write it to the run folder; the lake does not change.
 
     Raises:
+        BackstreamError: as `compose_plan` does.
+    """
+    plan = compose_plan(request)
+    plan.write()
+    write_files_read(plan)
+    return plan
+
+
+def compose_plan(request: PlanRequest) -> Plan:
+    """Return the plan of a run; nothing is written.
+
+    Raises:
         SpecError: when the definition or the range is wrong.
         RangeError: when no event can be in the range.
         PlanError: when the range has too many chunks, the source cannot be read, a day is not sealed, or the table
@@ -69,13 +81,10 @@ def plan_run(request: PlanRequest) -> Plan:
     require_prepared(definition.source, needed_times(interval, definition, mode), scope.place)
     source = _load_source(scope)
     _require_plannable_range(scope, source)
-    plan = _compose_plan(request, scope, source, written.definition_hash)
-    plan.write()
-    write_files_read(plan)
-    return plan
+    return _to_plan(request, scope, source, written.definition_hash)
 
 
-def _compose_plan(request: PlanRequest, scope: RunScope, source: _RunSource, definition_hash: str) -> Plan:
+def _to_plan(request: PlanRequest, scope: RunScope, source: _RunSource, definition_hash: str) -> Plan:
     """Return the plan of a range that can be planned; its seals, clock, and tables are checked first."""
     definition, interval = scope.definition, scope.interval
     days = _find_seals(scope, source.inputs, is_unsealed_allowed=request.is_unsealed_allowed)

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from backstream.definition.model import Definition
 from backstream.eventtime.instants import MAX_MS
 from backstream.eventtime.intervals import Interval
+from backstream.eventtime.records import SourceClock
 from backstream.eventtime.union import complete_partitions
 from backstream.eventtime.windows import Sliding
 from backstream.runs.plan import Plan
@@ -76,13 +77,25 @@ def resolve_process_lateness(group: ChunkGroup, window: FixedWindow) -> ReplayLa
 
 
 def _firing_times_from_index(group: ChunkGroup, window: FixedWindow, grid: WindowGrid) -> FiringTimes:
-    allowed_lateness_ms = group.definition.lateness.allowed
-    buckets = BucketGrid.from_window(window, group.emission, allowed_lateness_ms)
-    index = _load_index(group, buckets)
-    partitions = _list_partitions(group, index)
-    return firing_times_from_index(
-        index, buckets, grid, group.emission, group.clock, allowed_lateness_ms, partitions
-    )
+    group = group.stream
+    buckets = BucketGrid.from_window(window, group.emission, group.definition.lateness.allowed)
+    return compute_firing_times(group.definition, _load_index(group, buckets), buckets, grid, group.clock)
+
+
+def compute_firing_times(
+    definition: Definition, index: ArrivalIndex, buckets: BucketGrid, grid: WindowGrid, clock: SourceClock
+) -> FiringTimes:
+    """Return the firing times of windows from the arrival index of all input files.
+
+    Args:
+        definition: a definition whose emission `is_index_exact` accepts.
+        index: the index of all input files.
+        buckets: the buckets of the index.
+        grid: the windows.
+        clock: the clock of the source.
+    """
+    emission, partitions = definition.emission, _list_partitions(definition, index)
+    return firing_times_from_index(index, buckets, grid, emission, clock, definition.lateness.allowed, partitions)
 
 
 def load_full_timeline(group: ChunkGroup) -> WatermarkTimeline:
@@ -90,6 +103,7 @@ def load_full_timeline(group: ChunkGroup) -> WatermarkTimeline:
 
     The first chunk of a job reads three columns of every input. The other chunks share the result.
     """
+    group = group.stream
     return group.watermarks.full_timeline(
         lambda: timeline_of_files(
             group.event_files, group.emission, group.clock, list_expected_partitions(group.definition)
@@ -102,13 +116,14 @@ def load_timeline(group: ChunkGroup, interval: Interval) -> WatermarkTimeline:
 
     Watermarks in ticks without such an event may be missing or wrong.
     """
+    group = group.stream
     if not is_resumable_from_index(group.emission) or _reads_all_inputs(group.plan):
         return load_full_timeline(group).slice_interval(_find_arrival_ticks(group, interval))
     definition = group.definition
     buckets = BucketGrid.from_window(definition.metric_windows, group.emission, definition.lateness.allowed)
     index = _load_index(group, buckets)
     part = StreamSlice.from_index(index, interval, buckets, group.emission, group.clock)
-    partitions = _list_partitions(group, index)
+    partitions = _list_partitions(definition, index)
     files = [file for file in group.plan.inputs if file.path in part.paths] or group.plan.inputs[:1]
     keep_buckets = _keep_buckets(group.spark, part, buckets)
     events = EventFiles(
@@ -141,10 +156,10 @@ def list_expected_partitions(definition: Definition) -> set[str]:
     return set() if expected == "observed" else set(expected)
 
 
-def _list_partitions(group: ChunkGroup, index: ArrivalIndex) -> list[str]:
+def _list_partitions(definition: Definition, index: ArrivalIndex) -> list[str]:
     """Return all partitions that the stream reads, sorted."""
-    expected = list_expected_partitions(group.definition)
-    return complete_partitions(group.emission.source_names, expected | index.partitions())
+    expected = list_expected_partitions(definition)
+    return complete_partitions(definition.emission.source_names, expected | index.partitions())
 
 
 def _load_index(group: ChunkGroup, buckets: BucketGrid) -> ArrivalIndex:

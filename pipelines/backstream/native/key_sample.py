@@ -1,0 +1,183 @@
+"""Draw all records of a share of the keys from input files, and keep the rows of these keys in other tables."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from backstream.definition.model import Definition
+from backstream.definition.source_section import Source
+from backstream.eventtime.intervals import Interval
+from backstream.native.raw_input import RawInput, open_shared_database
+from backstream.native.records import group_files_by_schema
+from backstream.native.sql import (
+    PARTITION_TEXT,
+    column_alias,
+    list_group_files,
+    quote_name,
+    quote_text,
+    readable_within,
+    scan_query,
+)
+from backstream.native.supported import read_spec
+from backstream.native.task import ReadSpec, duckdb_type
+from backstream.runs.plan import InputFile
+
+if TYPE_CHECKING:
+    import duckdb
+
+IS_NEW = "backstream_is_new"
+"""The column of a sample that marks the records of new files."""
+_HASHES = 2**64
+
+
+@dataclass(frozen=True, slots=True)
+class KeySample:
+    """All records of some keys, without duplicates, in a Parquet file with the columns of the source and `IS_NEW`.
+
+    A key is in the sample if its hash is below the `share` of all hashes, so a larger sample contains it, too.
+    """
+
+    share: float
+    keys: int
+    file: InputFile
+
+
+def draw_key_sample(
+    raw: RawInput, share: float, span: Interval, path: Path, new_files: Collection[str] = ()
+) -> KeySample:
+    """Write the readable records of a share of the keys to a file.
+
+    Args:
+        raw: the input of a plan.
+        share: the share of the keys, above 0 and up to 1.
+        span: the interval of event time.
+        path: the file to write.
+        new_files: paths of files whose records are marked.
+
+    Raises:
+        PlanError: when an input file was changed or removed since the plan.
+    """
+    source = raw.definition.source
+    # The first file has the columns of a sample without records.
+    files = raw.require_files(raw.list_files(span)) or raw.require_files(raw.plan.inputs[:1])
+    reading = read_spec(raw.definition, raw.plan.columns, raw.plan.columns)
+    groups = group_files_by_schema(files, reading)
+    new = [number for number, file in enumerate(list_group_files(groups)) if file in set(new_files)]
+    keys = [column_alias(reading, name) for name in source.key]
+    base = scan_query(groups, reading, readable_within(reading, span))
+    with open_shared_database() as database:
+        _create_sample(database, base, _Copies(source, reading), key_condition(keys, share))
+        columns = {name: column_alias(reading, name) for name in reading.types}
+        columns |= {IS_NEW: f"list_contains({new}::INTEGER[], file::INTEGER)"}
+        selected = ", ".join(f"{value} AS {quote_name(name)}" for name, value in columns.items())
+        database.execute(f"COPY (SELECT {selected} FROM sampled) TO {quote_text(str(path))} (FORMAT parquet)")
+        counted = f"count(DISTINCT ({', '.join(keys)}))" if keys else "least(count(*), 1)"
+        bounds = "min(event_ms), max(event_ms), min(arrival_ms), max(arrival_ms)"
+        query = f"SELECT {counted}, count(*), {bounds} FROM sampled"
+        ((key_count, rows, *times),) = database.execute(query).fetchall()
+    status = path.stat()
+    return KeySample(
+        share, key_count, InputFile(str(path), rows, status.st_size, *times, status.st_mtime_ns // 1_000_000)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Copies:
+    """The columns by which records are duplicates of one another."""
+
+    source: Source
+    reading: ReadSpec
+
+    @property
+    def identity(self) -> list[str]:
+        """The event time, and the aliases of the columns; empty if all records count."""
+        names = self.source.deduplicate_on
+        return ["event_ms", *(column_alias(self.reading, name) for name in names)] if names else []
+
+    @property
+    def have_one_key(self) -> bool:
+        """Return whether all copies of a record have the same key."""
+        return set(self.source.key) <= {self.source.event_time, *self.source.deduplicate_on}
+
+    @property
+    def is_first(self) -> str:
+        """The condition that a record is the first of its copies in arrival order."""
+        order = f"arrival_ms, arrival_seq, {PARTITION_TEXT}"
+        return f"row_number() OVER (PARTITION BY {', '.join(self.identity)} ORDER BY {order}) = 1"
+
+
+def _create_sample(database: duckdb.DuckDBPyConnection, base: str, copies: _Copies, is_sampled: str) -> None:
+    """Create the table `sampled` with the records of the sampled keys, without duplicates."""
+    sampled = f"SELECT * FROM ({base}) WHERE {is_sampled}"
+    if not copies.identity:
+        database.execute(f"CREATE TEMP TABLE sampled AS {sampled}")
+    elif copies.have_one_key:
+        database.execute(f"CREATE TEMP TABLE sampled AS {sampled} QUALIFY {copies.is_first}")
+    else:
+        # The first copy of a record may have a key that is not in the sample.
+        by = ", ".join(copies.identity)
+        database.execute(f"CREATE TEMP TABLE identities AS SELECT DISTINCT {by} FROM ({sampled})")
+        is_same = " AND ".join(f"r.{name} IS NOT DISTINCT FROM i.{name}" for name in copies.identity)
+        candidates = f"SELECT * FROM ({base}) r SEMI JOIN identities i ON {is_same}"
+        first = f"SELECT * FROM ({candidates}) QUALIFY {copies.is_first}"
+        database.execute(f"CREATE TEMP TABLE sampled AS SELECT * FROM ({first}) WHERE {is_sampled}")
+
+
+def keep_sampled_keys(
+    tables: Iterable[pa.Table], keys: Sequence[str], types: Mapping[str, str], share: float
+) -> list[pa.Table]:
+    """Return the rows of tables whose key is in the sample of a share.
+
+    Args:
+        tables: tables with the key columns.
+        keys: the names of the key columns.
+        types: the Spark SQL types of the source's columns.
+        share: the share of the keys.
+    """
+    condition = key_condition([f"CAST({quote_name(name)} AS {duckdb_type(types[name])})" for name in keys], share)
+    kept = []
+    with open_shared_database() as database:
+        for table in tables:
+            database.register("all_rows", table)
+            kept.append(database.sql(f"SELECT * FROM all_rows WHERE {condition}").to_arrow_table())
+            database.unregister("all_rows")
+    return kept
+
+
+def mark_new_records(rows: pa.Table, definition: Definition, sample: KeySample) -> pa.Table:
+    """Return rows with the column `IS_NEW`: whether a row has a record of a new file in its window.
+
+    Args:
+        rows: rows with `window_start`, `window_end`, and the key columns.
+        definition: the definition of the dataset.
+        sample: the records of the keys.
+    """
+    names = [quote_name(name) for name in definition.source.key]
+    is_same = [f"n.{name} IS NOT DISTINCT FROM r.{name}" for name in names]
+    is_within = ["n.at >= r.window_start", "n.at < r.window_end"]
+    at = f"{quote_name(str(definition.timed_source.event_time))}::TIMESTAMP WITH TIME ZONE AS at"
+    with open_shared_database() as database:
+        database.register("changed", rows)
+        database.execute(
+            f"CREATE TEMP TABLE new AS SELECT {', '.join([*names, at])}"
+            f" FROM read_parquet({quote_text(sample.file.path)}) WHERE {IS_NEW}"
+        )
+        numbered = "SELECT *, row_number() OVER () AS number FROM changed"
+        database.execute(f"CREATE TEMP TABLE numbered AS {numbered}")
+        marked = f"SELECT DISTINCT number FROM numbered r JOIN new n ON {' AND '.join([*is_same, *is_within])}"
+        return database.sql(
+            f"SELECT * EXCLUDE (number), number IN ({marked}) AS {IS_NEW} FROM numbered"
+        ).to_arrow_table()
+
+
+def key_condition(columns: Sequence[str], share: float) -> str:
+    """Return the condition that the key in some columns is in a sample; without columns, there is only one key."""
+    if share >= 1 or not columns:
+        return "true"
+    texts = ", ".join(f"coalesce({column}::VARCHAR, chr(0))" for column in columns)
+    return f"hash(concat_ws(chr(1), {texts})) < {int(share * _HASHES)}::UBIGINT"
