@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.workflow.history import CLICKS, at, planned, write_clicks, write_definition
-from tests.workflow.publishing import Click, publish_counts
+from tests.workflow.publishing import Click, publish_counts, stage_counts
 from typer.testing import CliRunner, Result
 
 from backstream.cli import app
@@ -20,12 +22,17 @@ from backstream.eventtime.instants import epoch_ms
 from backstream.eventtime.windows import TimeWindow
 from backstream.lake.reader import load_rows
 from backstream.native.raw_input import RawInput, Target
+from backstream.native.recomputed_aggregates import parse_recomputed
 from backstream.quality.audit_frame import audit_frame
 from backstream.runs.home import HOME_VARIABLE, Home
-from backstream.runs.plan import Plan
+from backstream.runs.manifest import load_manifests
+from backstream.runs.plan import Mode, Plan
+from backstream.runs.results import Audit, CheckOutcome, Verdict
 from backstream.runs.verification import Receipt
 from backstream.workflow.explain import explain_row, explain_window
+from backstream.workflow.recomputation.values import aggregate_values
 from backstream.workflow.verify import verify_run
+from backstream.workflow.verify_staged import check_staged_sample
 
 SLIDING = CLICKS.replace('kind = "tumbling"\nsize = "1h"', 'kind = "sliding"\nsize = "2h"\nslide = "1h"')
 CUMULATE = CLICKS.replace('kind = "tumbling"\nsize = "1h"', 'kind = "cumulate"\nsize = "6h"\nstep = "1h"')
@@ -120,6 +127,84 @@ def test_a_tampered_row_and_a_lost_row_and_an_added_row_are_found(tmp_path: Path
         "2024-03-01T00:00Z to 2024-03-01T01:00Z page=home: the table has no row, the input makes one of 1 record",
         "2024-03-01T03:00Z to 2024-03-01T04:00Z page=other: the table has a row of 1 record, the input makes none",
     ]
+
+
+def test_a_value_that_was_changed_in_a_published_row_is_found(tmp_path: Path) -> None:
+    published = publish(tmp_path, clicks())
+    (file,) = (tmp_path / "home").rglob("clicks/data/*/*/part-0.parquet")
+    rows = pq.read_table(file)
+    counts = rows["clicks"].to_pylist()
+    changed = pa.array([counts[0] + 1, *counts[1:]], pa.int64())
+    position = rows.schema.get_field_index("clicks")
+    pq.write_table(rows.set_column(position, rows.schema.field("clicks"), changed), file)
+    (finding,) = published.verify(sample=200).findings
+    assert finding.endswith(f": clicks is {counts[0] + 1} in the table, {counts[0]} recomputed")
+
+
+def test_an_added_session_is_found(tmp_path: Path) -> None:
+    rows = clicks()
+    published = publish(tmp_path, rows, SESSION, [*rows, (at("1 03:59"), at("1 03:59"), "A", 7_777, "other")])
+    (finding,) = published.verify(sample=200).findings
+    assert finding == (
+        "2024-03-01T03:59Z to 2024-03-01T04:39Z page=other: the table has a row of 1 record, the input makes none"
+    )
+
+
+@pytest.mark.parametrize("is_wrong", [False, True])
+def test_staged_rows_are_verified_before_they_are_published(tmp_path: Path, *, is_wrong: bool) -> None:
+    published = publish(tmp_path, clicks())
+    plan = planned(tmp_path, published.definition, mode=Mode.REPLAY)
+    stage_counts(plan, clicks()[1:] if is_wrong else clicks())
+    manifests, windows = load_manifests(plan), pd.read_parquet(published.plan.folder.audit_frame)
+    check = check_staged_sample(plan, manifests, windows, 200)
+    receipt = Receipt.read(plan.folder.verification)
+    assert receipt is not None
+    assert receipt.verified == check.element_count > 20
+    if is_wrong:
+        assert (check.outcome, check.unexpected_count) == (CheckOutcome.FAIL, 1)
+        assert check.observed.endswith("the table has no row, the input makes one of 1 record")
+        audit = Audit(plan.run_id, "suite", Verdict.PASS, "all windows have events", ()).with_check(check)
+        assert audit.verdict is Verdict.FAIL
+        assert audit.summary.startswith("failed: sampled rows equal those of the reference engine (")
+    else:
+        assert (check.outcome, check.observed) == (CheckOutcome.PASS, f"{check.element_count} rows are equal")
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("count(distinct word)", 2),
+        ("count_if(flag)", 2),
+        ("bool_and(flag)", False),
+        ("bool_or(flag)", True),
+        ("median(number)", 2.5),
+        ("percentile(number, 0.9)", 8.5),
+        ("count(distinct number)", 4),
+    ],
+)
+def test_more_aggregates_are_recomputed(call: str, expected: object) -> None:
+    columns = {"word": "string", "flag": "boolean", "number": "bigint"}
+    aggregate = parse_recomputed("value", call, columns)
+    assert aggregate is not None
+    values = [("a", True, 1), ("b", False, 2), ("a", True, 3), (None, None, 10 + 1)]
+    rows = [dict(zip(columns, row, strict=True)) for row in values]
+    assert aggregate_values([aggregate], columns, rows) == {"value": pytest.approx(expected)}
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "count(distinct number, word)",
+        "count(distinct ratio)",
+        "percentile(number, 0.5, number)",
+        "percentile(number, array(0.5))",
+        "percentile_approx(number, 0.5)",
+        "stddev(number)",
+        "median(number) + 1",
+    ],
+)
+def test_other_aggregates_are_left_to_spark(call: str) -> None:
+    assert parse_recomputed("value", call, {"number": "bigint", "word": "string", "ratio": "double"}) is None
 
 
 def test_a_lost_file_is_found(tmp_path: Path) -> None:

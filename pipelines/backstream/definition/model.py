@@ -241,6 +241,10 @@ class Definition(Section):
         without_meaning = [name for name in ("derive_after", "having") if getattr(self, name)]
         if self.code_columns is not None and without_meaning:
             problems.append(f"{without_meaning[0]} has no meaning with [{given[0]}], which returns the rows")
+        if self.code_columns is not None and self.quality.verify:
+            problems.append(
+                f"quality.verify has no meaning with [{given[0]}], which the reference engine cannot run"
+            )
         if self.code_columns is not None and self.backfill.keep_firings:
             problems.append(f"backfill.keep_firings has no meaning with [{given[0]}]")
         if self.process is None:

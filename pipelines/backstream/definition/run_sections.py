@@ -112,6 +112,9 @@ class Quality(Section):
         "observed"
     )
     """Source partitions that must deliver records; `observed`: those with records in the range."""
+    verify: int = Field(default=0, ge=0)
+    """The number of sampled rows that the reference engine recomputes before a publication; 0: none. If one
+    differs, nothing is published."""
     expected: Expected | None = None
     """The expected events; by default no check."""
     bands: Bands = Bands()

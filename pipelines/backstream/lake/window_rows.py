@@ -8,15 +8,38 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.expressions import And, BooleanExpression, EqualTo, In, IsNull, Reference
+from pyiceberg.expressions import And, BooleanExpression, EqualTo, In, IsNull, Or, Reference
 from pyiceberg.expressions.literals import literal
 
 from backstream.eventtime.instants import utc_datetime
+from backstream.eventtime.intervals import Interval, merge_intervals
 from backstream.lake.catalog import open_catalog_for_writing
 from backstream.lake.catalog_address import table_identifier
+from backstream.lake.scans import in_interval
 from backstream.runs.home import Home
 
 _START = "window_start"
+
+
+def load_rows_in_spans(home: Home, dataset: str, spans: Sequence[Interval]) -> list[dict[str, Any]]:
+    """Return the published rows of windows that start in some intervals; empty if there is no table.
+
+    Args:
+        home: the home of the lake.
+        dataset: the dataset.
+        spans: the intervals.
+    """
+    if not spans:
+        return []
+    with open_catalog_for_writing(home) as catalog:
+        try:
+            table = catalog.load_table(table_identifier(dataset))
+        except NoSuchTableError:
+            return []
+        is_wanted = reduce(Or, [in_interval(_START, span) for span in merge_intervals(spans)])
+        rows: pa.Table = table.scan(row_filter=is_wanted).to_arrow()
+    found: list[dict[str, Any]] = rows.to_pylist()
+    return found
 
 
 def load_window_rows(

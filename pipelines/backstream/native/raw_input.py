@@ -17,6 +17,7 @@ from backstream.errors import PlanError, SpecError
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.windows import TimeWindow
 from backstream.native.database import open_database
+from backstream.native.recomputed_aggregates import parse_recomputed
 from backstream.native.records import group_files_by_schema
 from backstream.native.sql import (
     PARTITION_TEXT,
@@ -29,7 +30,7 @@ from backstream.native.sql import (
     readable_within,
     scan_query,
 )
-from backstream.native.supported import parse_aggregate, read_spec, reason_not_readable
+from backstream.native.supported import read_spec, reason_not_readable
 from backstream.native.task import Aggregate, ReadSpec, duckdb_type
 from backstream.runs.manifest import require_input_files
 from backstream.runs.plan import InputFile, Plan
@@ -129,7 +130,7 @@ class RawInput:
     def aggregates(self) -> list[Aggregate]:
         """The aggregates that plain Python can recompute."""
         calls = self.definition.aggregates.items()
-        parsed = (parse_aggregate(name, call, self.plan.columns) for name, call in calls)
+        parsed = (parse_recomputed(name, call, self.plan.columns) for name, call in calls)
         return [aggregate for aggregate in parsed if aggregate is not None]
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
@@ -91,6 +91,13 @@ class Audit:
         A result that could not be checked is never published.
         """
         return self.verdict.may_publish or (self.verdict is Verdict.FAIL and bool(self.overridden))
+
+    def with_check(self, check: Check) -> Audit:
+        """Return the audit with one more check; if it is not met, the summary begins with it."""
+        checks = (*self.checks, check)
+        is_met = check.outcome in (CheckOutcome.PASS, CheckOutcome.INFO)
+        summary = self.summary if is_met else f"failed: {check.name} ({check.observed}); {self.summary}"
+        return replace(self, checks=checks, verdict=worst_verdict(checks), summary=summary)
 
     def write(self, path: Path) -> None:
         """Write as JSON by atomic rename."""

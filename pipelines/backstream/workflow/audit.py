@@ -48,6 +48,7 @@ from backstream.workflow.past_windows import load_past_windows
 from backstream.workflow.publish import ledger_row, record_failure
 from backstream.workflow.repeated_positions import find_repeated_positions
 from backstream.workflow.report import report_run
+from backstream.workflow.verify_staged import check_staged_sample
 
 _WINDOW = ("window_start", "window_end")
 _MAX_ROWS_TOGETHER = 1_000_000
@@ -95,6 +96,8 @@ def _evaluate(plan: Plan) -> Audit:
             withheld=_scan_staged(manifests, WITHHELD, [*_WINDOW, "rows", RECORD_COUNT]),
             load_evidence=evidence.result,
         )
+    if definition.quality.verify:
+        audit = audit.with_check(check_staged_sample(plan, manifests, frame, definition.quality.verify))
     audit = replace(audit, overridden=plan.gate_override)
     with replace_file(plan.folder.audit_frame) as draft:
         frame.to_parquet(draft, index=False)

@@ -20,7 +20,7 @@ from backstream.eventtime.intervals import Interval
 from backstream.eventtime.windows import Cumulate, Session, TimeWindow
 from backstream.lake.reader import load_published_rows
 from backstream.lake.scans import count_rows
-from backstream.lake.window_rows import load_window_rows
+from backstream.lake.window_rows import load_rows_in_spans
 from backstream.native.raw_input import RawInput, Target
 from backstream.runs.manifest import home_of, require_unchanged_inputs
 from backstream.runs.plan import Plan
@@ -33,7 +33,7 @@ from backstream.workflow.report import report_run
 _EXTRA_WEIGHT = 3
 """The weight of a window with late records, or at an edge of a chunk, above that of other windows."""
 _MAX_FINDINGS = 20
-_Rows = Sequence[Mapping[str, Any]]
+Rows = Sequence[Mapping[str, Any]]
 
 
 def verify_run(plan: Plan, sample: int, seed: int) -> Receipt:
@@ -52,8 +52,8 @@ def verify_run(plan: Plan, sample: int, seed: int) -> Receipt:
     verified = _Verification(0, 0, (), ())
     try:
         frame = _load_frame(plan)
-        verified = _verify_sample(
-            raw, frame, sample, seed, lambda starts_ms: load_window_rows(home, plan.dataset, starts_ms)
+        verified = verify_sample(
+            raw, frame, sample, seed, lambda spans: load_rows_in_spans(home, plan.dataset, spans)
         )
     except PlanError as error:
         findings.append(_first_line(error))
@@ -67,7 +67,7 @@ def verify_run(plan: Plan, sample: int, seed: int) -> Receipt:
         rows=count_rows(home, plan.dataset, plan.range),
         replaced=verified.replaced,
         findings=tuple(dict.fromkeys(findings)),
-        hashes=_hashes(plan, verified.rows),
+        hashes=hash_parts(plan, verified.rows),
     )
     receipt.write(plan.folder.verification)
     report_run(plan)
@@ -81,11 +81,11 @@ class _Verification:
     compared: int
     replaced: int
     findings: Sequence[str]
-    rows: _Rows
+    rows: Rows
 
 
-def _verify_sample(
-    raw: RawInput, frame: pd.DataFrame, sample: int, seed: int, load_rows: Callable[[Sequence[int]], _Rows]
+def verify_sample(
+    raw: RawInput, frame: pd.DataFrame, sample: int, seed: int, load_rows: Callable[[Sequence[Interval]], Rows]
 ) -> _Verification:
     """Return the comparison of a sample of windows with their rows.
 
@@ -94,7 +94,7 @@ def _verify_sample(
         frame: the metrics of the run: a row per window and source partition.
         sample: the number of rows.
         seed: the seed of the sample.
-        load_rows: function that returns the rows of windows with some starts.
+        load_rows: function that returns the rows of windows that start in some intervals.
 
     Raises:
         PlanError: when an input file is not as planned.
@@ -103,10 +103,12 @@ def _verify_sample(
     if not windows:
         return _Verification(0, 0, (), ())
     if isinstance(raw.definition.window.spec(), Session):
-        targets = _draw_sessions(raw, windows, sample, str(seed))
-        rows = load_rows([target.window.start_ms for target in targets])
+        rows = load_rows([Interval(*window) for window in windows])
+        targets = _draw_sessions(raw, windows, sample, str(seed), rows)
+        # A session can begin before the hour of the record by which it was drawn.
+        rows = [*rows, *load_rows([_start_of(target.window) for target in targets])]
     else:
-        rows = load_rows([window.start_ms for window in windows])
+        rows = load_rows([_start_of(window) for window in windows])
         targets = _draw_targets(raw, windows, sample, str(seed), rows)
     by_target = {_target_of(raw, row): row for row in rows}
     findings, compared, replaced = [], [], 0
@@ -157,7 +159,7 @@ def _draw_windows(plan: Plan, frame: pd.DataFrame, count: int, seed: int) -> lis
 
 
 def _draw_targets(
-    raw: RawInput, windows: Sequence[TimeWindow], count: int, salt: str, rows: _Rows
+    raw: RawInput, windows: Sequence[TimeWindow], count: int, salt: str, rows: Rows
 ) -> list[Target]:
     """Draw rows of these windows: keys that have records, and keys that have published rows."""
     per_window, spec = -(-count // len(windows)), raw.definition.window.spec()
@@ -171,10 +173,17 @@ def _draw_targets(
     return _shuffle(chosen, salt)[:count]
 
 
-def _draw_sessions(raw: RawInput, windows: Sequence[TimeWindow], count: int, salt: str) -> list[Target]:
-    """Draw sessions of records in these windows."""
+def _start_of(window: TimeWindow) -> Interval:
+    return Interval(window.start_ms, window.start_ms + 1)
+
+
+def _draw_sessions(
+    raw: RawInput, windows: Sequence[TimeWindow], count: int, salt: str, rows: Rows
+) -> list[Target]:
+    """Draw sessions: those of records in these windows, and those that the table has there."""
     drawn = raw.draw_keys([Interval(*window) for window in windows], -(-count // len(windows)), salt)
-    return _shuffle(find_session_targets(raw, [seed for seeds in drawn for seed in seeds]), salt)[:count]
+    found = find_session_targets(raw, [seed for seeds in drawn for seed in seeds])
+    return _shuffle(found | {_target_of(raw, row) for row in rows}, salt)[:count]
 
 
 def _shuffle(targets: Iterable[Target], salt: str) -> list[Target]:
@@ -199,7 +208,8 @@ def _finding(raw: RawInput, target: Target, difference: Difference) -> str:
     return f"{Interval(*target.window)} {key}: {difference}"
 
 
-def _hashes(plan: Plan, rows: _Rows) -> dict[str, str]:
+def hash_parts(plan: Plan, rows: Rows) -> dict[str, str]:
+    """Return hashes of the inputs, the code, the compared rows, the plan, and the definition of a run."""
     inputs = [[file.path, file.size_bytes, file.modified_ms, file.rows] for file in plan.inputs]
     published = sorted(json.dumps(row, sort_keys=True, default=str) for row in rows)
     code = {"backstream": __version__, "planned_by": plan.planned_by_version, **plan.code}

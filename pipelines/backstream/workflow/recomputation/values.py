@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from backstream.native.recomputed_aggregates import ALL, ANY, COUNT_DISTINCT, COUNT_IF, PERCENTILE
 from backstream.native.task import FLOATING, Aggregate
 
 _RELATIVE_TOLERANCE = 1e-9
@@ -31,24 +32,53 @@ def _aggregate(aggregate: Aggregate, types: Mapping[str, str], rows: Sequence[Ma
     if column is None:
         return len(rows)
     values = [row[column] for row in rows if row[column] is not None]
-    if aggregate.function == "count":
-        return len(values)
+    if aggregate.function in _COUNTS:
+        return _COUNTS[aggregate.function](values)
     if not values:
         return None
-    if aggregate.function == "avg":
-        return math.fsum(values) / len(values) if all(map(math.isfinite, values)) else sum(values) / len(values)
-    if aggregate.function == "sum":
-        is_finite = types[column] in FLOATING and all(map(math.isfinite, values))
-        return math.fsum(values) if is_finite else sum(values)
-    return _EXTREMES[aggregate.function](values)
+    if aggregate.function.startswith(PERCENTILE):
+        return _percentile(values, float(aggregate.function.partition(":")[2]))
+    return _VALUES[aggregate.function](values, types[column])
+
+
+def _average(values: Sequence[Any], _: str) -> Any:
+    return math.fsum(values) / len(values) if all(map(math.isfinite, values)) else sum(values) / len(values)
+
+
+def _sum(values: Sequence[Any], type_name: str) -> Any:
+    return math.fsum(values) if type_name in FLOATING and all(map(math.isfinite, values)) else sum(values)
+
+
+def _percentile(values: Sequence[float], share: float) -> float:
+    """Return an exact percentile, interpolated between two values as in Spark; NaN is above all numbers."""
+    ordered = sorted(values, key=lambda value: (value != value, value))  # noqa: PLR0124 - only NaN
+    position = (len(ordered) - 1) * share
+    low, high = math.floor(position), math.ceil(position)
+    if low == high:
+        return float(ordered[low])
+    return (high - position) * ordered[low] + (position - low) * ordered[high]
 
 
 def _extreme(choose: Callable[..., Any]) -> Callable[[Sequence[Any]], Any]:
     """Return the minimum or the maximum with NaN above all numbers, as in Spark."""
-    return lambda values: choose(values, key=lambda value: (value != value, value))  # noqa: PLR0124 - only NaN
+    return lambda values, _: choose(values, key=lambda value: (value != value, value))  # noqa: PLR0124 - only NaN
 
 
-_EXTREMES = {"min": _extreme(min), "max": _extreme(max)}
+_COUNTS: Mapping[str, Callable[[Sequence[Any]], int]] = {
+    "count": len,
+    COUNT_DISTINCT: lambda values: len(set(values)),
+    COUNT_IF: sum,
+}
+"""The functions that are 0 without values."""
+_VALUES: Mapping[str, Callable[[Sequence[Any], str], Any]] = {
+    "avg": _average,
+    "sum": _sum,
+    "min": _extreme(min),
+    "max": _extreme(max),
+    ALL: lambda values, _: all(values),
+    ANY: lambda values, _: any(values),
+}
+"""The functions of values and the type of their column."""
 
 
 def are_equal(first: object, second: object) -> bool:
