@@ -210,6 +210,15 @@ def advice() -> dict[str, object]:
         "on_time_ms": 5 * HOUR_MS,
         "current_ms": 30 * MINUTE_MS,
         "shown": shown,
+        "lateness_ms": HOUR_MS,
+        "lateness": [
+            {"allowed_ms": ms, "delay_ms": 30 * MINUTE_MS, "dropped": 9_000 // (n + 1), "late": 900 * n}
+            for n, ms in enumerate((0, HOUR_MS, 6 * HOUR_MS))
+        ],
+        "holders": [
+            {"source_partition": HOSTILE, "held_ms": DAY_MS, "silent_from_ms": FIRST_MS, "silent_until_ms": END_MS}
+        ],
+        "idle_timeout_ms": 2 * HOUR_MS,
         "curve": {"step_ms": 1, "delay_ms": delays, "dropped": dropped, "late": late},
     }
 

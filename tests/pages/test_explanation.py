@@ -91,5 +91,5 @@ def test_the_watermark_is_drawn_in_steps_within_the_chart() -> None:
     )
     drawn = str(draw_window_timeline(timeline, Frame(0, 0, 108, 116)))
     # The axis is 108 minutes long with its margins, so a minute is a unit.
-    assert 'd="M3 112H54V58H108"' in drawn.replace(".0", "")
+    assert 'd="M4 116H4V108H54V58H108"' in drawn.replace(".0", "")
     assert drawn.count("<circle") == 2

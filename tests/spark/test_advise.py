@@ -14,15 +14,18 @@ from pyspark.sql import SparkSession
 from tests.spark.histories import Row, days, random_history, write_history
 
 from backstream.definition.model import Definition
+from backstream.eventtime.delay_analysis import CriticalDelays, DelayAdvice, FiringDelays
 from backstream.eventtime.instants import HOUR_MS, MINUTE_MS
+from backstream.eventtime.intervals import Interval
+from backstream.eventtime.outages import Outage
 from backstream.eventtime.records import Fate, Record, SourceClock
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
 from backstream.eventtime.watermark_sources import compute_watermarks
 from backstream.eventtime.window_operator import fire_windows
 from backstream.eventtime.windows import Cumulate, Session, Sliding, Tumbling, window_start_ms
 from backstream.runs.home import Home
-from backstream.spark.delay_analysis import measure_delays
-from backstream.workflow.advise import AdviceRequest, prepare_advice
+from backstream.spark.delay_analysis import DelayHistograms, measure_delays
+from backstream.workflow.advise import AdviceRequest, AssumedSettings, prepare_advice
 
 DEFINITION = """\
 name = "events"
@@ -72,11 +75,13 @@ STREAMS = {
 }
 
 
-def advice_request(folder: Path, history: Sequence[Row], stream: Stream) -> AdviceRequest:
+def advice_request(
+    folder: Path, history: Sequence[Row], stream: Stream, assumed: AssumedSettings | None = None
+) -> AdviceRequest:
     write_history(folder / "data", history)
     file = folder / "events.toml"
     file.write_text(DEFINITION.format(folder=folder, **stream._asdict()))
-    return prepare_advice(file, RANGE.start_ms, RANGE.end_ms, 0.99, Home(folder / "home"))
+    return prepare_advice(file, RANGE.start_ms, RANGE.end_ms, 0.99, Home(folder / "home"), assumed)
 
 
 class Told(NamedTuple):
@@ -142,6 +147,31 @@ def test_one_pass_gives_for_every_delay_what_a_replay_gives(
         wait = result.firings.wait(delay_ms)
         counts = (result.overdue.records, dropped, overdue - dropped, result.behind.count_affected(delay_ms))
         assert Told(*counts, wait.mean_ms, wait.median_ms) == replayed(history, wanted.definition, delay_ms)
+
+
+def test_a_hypothesis_gives_what_a_recording_of_it_gives(spark: SparkSession, tmp_path: Path) -> None:
+    history, stream = random_history(seed=4, rows=800), Stream(watermark='emit_interval = "30s"')
+    outage = Outage("B", Interval(RANGE.start_ms + 5 * HOUR_MS, RANGE.start_ms + 20 * HOUR_MS))
+    moved = [(row[0], outage.arrival_ms(row[2], row[1]), *row[2:]) for row in history]
+    assert sum(one != other for one, other in zip(history, moved, strict=True)) > 20
+    assumed = AssumedSettings(HOUR_MS, 2 * HOUR_MS, emits_after_each_record=True, outages=[outage])
+    wanted = advice_request(tmp_path / "recorded", history, stream, assumed)
+    assert wanted.assumed.startswith("outage of B from 2024-03-02T05:00Z")
+    emitted = 'emit_interval = "30s", idle_timeout = "1h", emit = "on_event"'
+    happened = advice_request(tmp_path / "happened", moved, Stream(watermark=emitted, lateness="2h"))
+
+    result, expected = measure_delays(spark, wanted.recorded), measure_delays(spark, happened.recorded)
+
+    assert result == expected
+    advice = DelayAdvice("events", RANGE, 0.99, 0, *counts_of(result), lateness_ms=2 * HOUR_MS)
+    dropped = {lateness_ms: effect.dropped for lateness_ms, effect in advice.lateness_sweep()}
+    assert dropped[2 * HOUR_MS] == result.dropped.count_affected(0) > 0
+    assert sorted(dropped.values(), reverse=True) == list(dropped.values())
+    assert dropped[max(dropped)] == 0
+
+
+def counts_of(found: DelayHistograms) -> tuple[CriticalDelays, CriticalDelays, CriticalDelays, FiringDelays]:
+    return found.overdue, found.dropped, found.behind, found.firings
 
 
 def test_these_streams_lose_records_and_the_timeout_matters(spark: SparkSession, tmp_path: Path) -> None:

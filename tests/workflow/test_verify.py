@@ -178,7 +178,7 @@ def test_staged_rows_are_verified_before_they_are_published(tmp_path: Path, *, i
         ("bool_and(flag)", False),
         ("bool_or(flag)", True),
         ("median(number)", 2.5),
-        ("percentile(number, 0.9)", 8.5),
+        ("percentile(number, 0.9)", 8.6),
         ("count(distinct number)", 4),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -20,6 +20,7 @@ from backstream.cli.prepare import prepare_definition
 from backstream.definition.folder import find_definition
 from backstream.errors import SpecError
 from backstream.eventtime.instants import duration_ms, instant_ms
+from backstream.eventtime.outages import Outage
 from backstream.runs.home import Home
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @app.command()
-def advise(
+def advise(  # noqa: PLR0913, PLR0917 - each is an option
     definition: DefinitionArgument,
     since: SinceOption,
     until: UntilOption,
@@ -41,6 +42,18 @@ def advise(
     ] = None,
     allowed_lateness: Annotated[
         str | None, typer.Option(help="Assume this allowed lateness, e.g., 6h. Default: that of the definition")
+    ] = None,
+    strategy: Annotated[
+        Literal["punctuated"] | None,
+        typer.Option(help="Assume punctuated watermarks, which advance after each record instead of at ticks"),
+    ] = None,
+    outage: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PARTITION:START/END",
+            help="Assume that the records of a source partition arrive only at the end of an interval, e.g., "
+            "EWR:2013-02-10/2013-02-12. You can repeat the option",
+        ),
     ] = None,
     form: OutputFormatOption = OutputFormat.TABLE,
 ) -> None:
@@ -54,7 +67,8 @@ def advise(
     kept: not dropped.  wait: time from the end of a window until the watermark fires it.
 
     If no idle timeout is set and silent partitions hold the watermark back, the output lists them with an
-    idle timeout.  --idle-timeout and --allowed-lateness show the counts as they would have been.
+    idle timeout.  --idle-timeout, --allowed-lateness, --strategy, and --outage show the counts as they would have
+    been.
 
     `--format json` prints the whole curve: each delay at which a count changes.
 
@@ -68,6 +82,8 @@ def advise(
         assumed = AssumedSettings(
             None if idle_timeout is None else duration_ms(idle_timeout),
             None if allowed_lateness is None else duration_ms(allowed_lateness),
+            emits_after_each_record=strategy is not None,
+            outages=[Outage.from_text(text) for text in outage or []],
         )
         home = Home.from_environment()
         request = prepare_advice(find_definition(definition), since_ms, until_ms, min_kept, home, assumed)

@@ -168,7 +168,8 @@ class DelayAdvice:
 
     `overdue` is about records that are late or dropped, `behind` about those that arrived after any watermark.
     `holders` are the partitions that hold the watermark back, the slowest first. `idle_timeout_ms` is the
-    recommended timeout; None if no silence is long.
+    recommended timeout; None if no silence is long. `lateness_ms` is the allowed lateness. `has_gaps`: some
+    instants are in no window. `assumed` describes a hypothesis; empty without one.
     """
 
     dataset: str
@@ -181,6 +182,9 @@ class DelayAdvice:
     firings: FiringDelays
     holders: Sequence[WatermarkHolder] = ()
     idle_timeout_ms: int | None = None
+    lateness_ms: int = 0
+    has_gaps: bool = False
+    assumed: str = ""
 
     @property
     def records(self) -> int:
@@ -204,6 +208,29 @@ class DelayAdvice:
         return DelayEffect(
             delay_ms, dropped, late, self.dropped.unaffected_share(delay_ms), self.firings.wait(delay_ms)
         )
+
+    def lateness_sweep(self) -> list[tuple[int, DelayEffect]]:
+        """Return some allowed latenesses, each with its effect at the current delay, or at the recommended one.
+
+        A record is dropped at a delay and a lateness if it is late or dropped at their sum. This does not hold for
+        records in gaps between windows; then the list is empty.
+        """
+        if self.has_gaps:
+            return []
+        delay_ms = self.recommended_ms if self.current_ms is None else self.current_ms
+        overdue, wait = self.overdue.count_affected(delay_ms), self.firings.wait(delay_ms)
+        swept = []
+        for lateness_ms in self._swept_ms(delay_ms):
+            dropped = self.overdue.count_affected(delay_ms + lateness_ms)
+            kept = 1 - dropped / self.records if self.records else 1.0
+            swept.append((lateness_ms, DelayEffect(delay_ms, dropped, overdue - dropped, kept, wait)))
+        return swept
+
+    def _swept_ms(self, delay_ms: int) -> list[int]:
+        """Return 0, the lateness in force, round ones, and the smallest one that drops no record."""
+        most_ms = max(0, self.overdue.smallest_delay_ms(1.0) - delay_ms)
+        below = [value for value in _ROUND_DELAYS_MS if value < most_ms]
+        return sorted({0, self.lateness_ms, *below[-_MAX_ROUND_DELAYS:], most_ms})
 
     def shown_ms(self) -> list[int]:
         """Return the delays for a table: 0, recommended, current, some round ones below, and one above."""
@@ -236,6 +263,9 @@ class DelayAdvice:
             "current_ms": self.current_ms,
             "idle_timeout_ms": self.idle_timeout_ms,
             "holders": [asdict(holder) for holder in self.holders],
+            "assumed": self.assumed,
+            "lateness_ms": self.lateness_ms,
+            "lateness": [{"allowed_ms": ms, **_flat(effect)} for ms, effect in self.lateness_sweep()],
             "shown": [_flat(self.at(shown_ms)) for shown_ms in self.shown_ms()],
             "normal": NormalDistribution.fit(self.behind)._asdict(),
             "curve": {"step_ms": self.dropped.step_ms, "delay_ms": delay_ms, "dropped": dropped, "late": late},

@@ -50,7 +50,7 @@ def _percentile_share(parsed: exp.Expr) -> float | None:
     """Return the share of an exact percentile; None for another call."""
     if isinstance(parsed, exp.Median):
         return _MEDIAN
-    if not isinstance(parsed, exp.Quantile) or not isinstance(parsed.args.get("quantile"), exp.Literal):
+    if type(parsed) is not exp.Quantile or not isinstance(parsed.args.get("quantile"), exp.Literal):
         return None
     literal = parsed.args["quantile"]
     return None if literal.is_string else float(literal.this)

@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from backstream.errors import BackstreamError, SpecError
 from backstream.eventtime.instants import duration_ms, instant_ms
+from backstream.eventtime.watermark_holders import WatermarkHolder
 from backstream.report.formatting import duration_words, limit_text, share_text
 from backstream.report.line_charts import ChartMark, DelayCurveChart, StepLine, draw_delay_curve
 from backstream.report.svg import Axis, Frame
@@ -36,8 +37,22 @@ class DelayLoss:
 
 
 @dataclass(frozen=True, slots=True)
+class LatenessLoss:
+    """Dropped and late records with one allowed lateness and the delay `delay_ms`."""
+
+    allowed_ms: int
+    delay_ms: int
+    dropped: int
+    late: int
+    is_current: bool
+
+
+@dataclass(frozen=True, slots=True)
 class LossCurve:
-    """Newest delay analysis of a dataset; `losses_and_waits` fills its table, with median waits in ms."""
+    """Newest delay analysis of a dataset; `losses_and_waits` fills its table, with median waits in ms.
+
+    `assumed` describes a hypothesis; empty without one. `holders` are the partitions that hold the watermark back.
+    """
 
     since_ms: int
     until_ms: int
@@ -51,6 +66,10 @@ class LossCurve:
     late: tuple[int, ...]
     losses_and_waits: tuple[tuple[DelayLoss, int], ...]
     advised_at_ms: int
+    assumed: str = ""
+    latenesses: tuple[LatenessLoss, ...] = ()
+    holders: tuple[WatermarkHolder, ...] = ()
+    idle_timeout_ms: int | None = None
 
     def at(self, delay_ms: int, name: str = "") -> DelayLoss:
         """Return the exact loss of any delay."""
@@ -165,4 +184,17 @@ def _parse_curve(content: Mapping[str, Any], at_ms: int) -> LossCurve:
             for row in content["shown"]
         ),
         at_ms,
+        str(content.get("assumed", "")),
+        tuple(
+            LatenessLoss(
+                int(row["allowed_ms"]),
+                int(row["delay_ms"]),
+                int(row["dropped"]),
+                int(row["late"]),
+                row["allowed_ms"] == content.get("lateness_ms"),
+            )
+            for row in content.get("lateness", ())
+        ),
+        tuple(WatermarkHolder(**holder) for holder in content.get("holders", ())),
+        content.get("idle_timeout_ms"),
     )

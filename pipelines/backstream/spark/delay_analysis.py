@@ -17,6 +17,7 @@ from backstream.eventtime.delay_analysis import CriticalDelays, FiringDelays
 from backstream.eventtime.emission import Emission
 from backstream.eventtime.instants import HOUR_MS, MIN_MS
 from backstream.eventtime.intervals import Interval
+from backstream.eventtime.outages import Outage
 from backstream.eventtime.records import SourceClock
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
 from backstream.eventtime.watermark_holders import ArrivalBucket
@@ -56,7 +57,8 @@ class AnalysisRange:
 
     `near` is the interval of all event times that a window of the range can have, and `near_paths` are the files
     that may have such events. `files` are all files of the stream, since a watermark depends on all earlier
-    arrivals. `columns` are read from them, with Spark SQL types.
+    arrivals. `columns` are read from them, with Spark SQL types. In each of the `outages`, the records of a
+    partition are assumed to arrive at the end.
     """
 
     definition: Definition
@@ -67,6 +69,7 @@ class AnalysisRange:
     files: Sequence[InputFile]
     near_paths: Sequence[str]
     columns: Mapping[str, str]
+    outages: Sequence[Outage] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +122,8 @@ def _undelayed_timeline(spark: SparkSession, recorded: AnalysisRange) -> Waterma
     definition = recorded.definition
 
     def readable(paths: Sequence[str]) -> DataFrame:
-        events = source.load_files(spark, paths, source.read_schema(recorded.columns)).transform(
-            source.normalize_events(definition)
-        )
         # Markers of punctuated watermarks have no effect here.
-        return events.where(F.col(source.REASON).isNull()).drop(source.MARKER)
+        return _load_readable(spark, recorded, paths).drop(source.MARKER)
 
     stream, expected = EventFiles(spark, recorded.files, readable), list_expected_partitions(definition)
     return timeline_of_files(stream, _emission_without_delay(definition), recorded.clock, expected)
@@ -135,9 +135,7 @@ def load_arrival_buckets(spark: SparkSession, recorded: AnalysisRange) -> tuple[
     width_ms = max(HOUR_MS, (clock.end_ms - clock.start_ms) // _MAX_STRETCHES)
     paths = [file.path for file in recorded.files if file.rows]
     rows = (
-        source.load_files(spark, paths, source.read_schema(recorded.columns))
-        .transform(source.normalize_events(recorded.definition))
-        .where(F.col(source.REASON).isNull())
+        _load_readable(spark, recorded, paths)
         .groupBy("source_partition", F.floor(F.col("arrival_time_ms") / F.lit(width_ms)).alias("stretch"))
         .agg(
             F.min("arrival_time_ms").alias("first_arrival_ms"),
@@ -163,13 +161,27 @@ def _strategy_without_delay(strategy: WatermarkStrategy) -> WatermarkStrategy:
     return WatermarkStrategy(StrategyKind.BOUNDED, 0, strategy.interval_ms, strategy.idle_timeout_ms)
 
 
+def _load_readable(spark: SparkSession, recorded: AnalysisRange, paths: Sequence[str]) -> DataFrame:
+    """Return the readable records of files, with their assumed arrivals."""
+    events = (
+        source.load_files(spark, paths, source.read_schema(recorded.columns))
+        .transform(source.normalize_events(recorded.definition))
+        .where(F.col(source.REASON).isNull())
+    )
+    arrival_ms = F.col("arrival_time_ms")
+    for outage in recorded.outages:
+        start_ms, end_ms = (int64_literal(bound) for bound in (outage.interval.start_ms, outage.interval.end_ms))
+        is_hit = (F.col("source_partition") == F.lit(outage.source_partition)) & (arrival_ms >= start_ms)
+        arrival_ms = F.when(is_hit & (arrival_ms < end_ms), end_ms).otherwise(arrival_ms)
+    return events.withColumn("arrival_time_ms", arrival_ms) if recorded.outages else events
+
+
 def _load_records(spark: SparkSession, recorded: AnalysisRange) -> DataFrame:
     """Return the readable records that windows of the range can have, without duplicates."""
     is_near = IntervalColumns.from_interval(spark, recorded.near).hold(F.col("event_time_ms"))
     events = (
-        source.load_files(spark, recorded.near_paths, source.read_schema(recorded.columns))
-        .transform(source.normalize_events(recorded.definition))
-        .where(F.col(source.REASON).isNull() & is_near)
+        _load_readable(spark, recorded, recorded.near_paths)
+        .where(is_near)
         .transform(source.mark_duplicates(recorded.definition.source.deduplicate_on))
     )
     return events.where(~F.col("is_duplicate"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
@@ -13,9 +13,10 @@ from backstream.definition.loader import load_definition, resolve_paths
 from backstream.definition.model import Definition, TimeKind
 from backstream.errors import PlanError, SpecError
 from backstream.eventtime.delay_analysis import DelayAdvice, DelayEffect, NormalDistribution, require_share
-from backstream.eventtime.emission import Topology
+from backstream.eventtime.emission import EmissionModel, Topology
 from backstream.eventtime.instants import HOUR_MS, MINUTE_MS, SECOND_MS, duration_text, instant_text
 from backstream.eventtime.intervals import Interval, backfill_range
+from backstream.eventtime.outages import Outage
 from backstream.eventtime.records import SourceClock
 from backstream.eventtime.watermark_generators import StrategyKind
 from backstream.eventtime.watermark_holders import (
@@ -30,7 +31,7 @@ from backstream.source.columns import resolve_columns
 from backstream.source.damaged_files import require_no_damage
 from backstream.source.files import find_arrival_bounds, inspect_files, list_source_files
 from backstream.spark.delay_analysis import AnalysisRange, load_arrival_buckets, measure_delays
-from backstream.spark.watermarks.resolve import list_expected_partitions
+from backstream.spark.watermarks.resolve import has_gaps, list_expected_partitions
 from backstream.spark.windows.assignment import FixedWindow, end_step_ms
 from backstream.text import visible_text
 
@@ -51,10 +52,23 @@ _HOLDERS_SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class AssumedSettings:
-    """Settings of a hypothesis, in ms; None: as in the definition."""
+    """A hypothesis: settings in ms (None: as in the definition), punctuated watermarks, and outages."""
 
     idle_timeout_ms: int | None = None
     allowed_lateness_ms: int | None = None
+    emits_after_each_record: bool = False
+    outages: Sequence[Outage] = ()
+
+    def __str__(self) -> str:
+        """Return the assumptions as text; empty without any."""
+        parts = [str(outage) for outage in self.outages]
+        if self.idle_timeout_ms is not None:
+            parts.append(f"idle timeout {duration_text(self.idle_timeout_ms)}")
+        if self.allowed_lateness_ms is not None:
+            parts.append(f"allowed lateness {duration_text(self.allowed_lateness_ms)}")
+        if self.emits_after_each_record:
+            parts.append("a watermark after each record")
+        return ", ".join(parts)
 
     def apply(self, definition: Definition, place: str) -> Definition:
         """Return the definition with these settings.
@@ -63,11 +77,17 @@ class AssumedSettings:
             SpecError: when the definition has several sources, whose timeouts are their own.
         """
         changes: dict[str, Any] = {}
+        watermark: dict[str, Any] = {}
         if self.idle_timeout_ms is not None:
+            watermark["idle_timeout"] = self.idle_timeout_ms
+        if self.emits_after_each_record:
+            watermark["emit"] = EmissionModel.RECORD
+        if watermark:
             if definition.source.parts:
-                msg = f"cannot assume an idle timeout for {definition.name}: it has several sources ({place})"
+                what = "an idle timeout" if "idle_timeout" in watermark else "punctuated watermarks"
+                msg = f"cannot assume {what} for {definition.name}: it has several sources ({place})"
                 raise SpecError(msg)
-            changes["watermark"] = definition.watermark.model_copy(update={"idle_timeout": self.idle_timeout_ms})
+            changes["watermark"] = definition.watermark.model_copy(update=watermark)
         if self.allowed_lateness_ms is not None:
             changes["lateness"] = definition.lateness.model_copy(update={"allowed": self.allowed_lateness_ms})
         return definition.model_copy(update=changes)
@@ -75,12 +95,16 @@ class AssumedSettings:
 
 @dataclass(frozen=True, slots=True)
 class AdviceRequest:
-    """A checked range of recorded events; `keep` is the share of records that must not be dropped."""
+    """A checked range of recorded events; `keep` is the share of records that must not be dropped.
+
+    `assumed` describes the hypothesis; empty without one.
+    """
 
     definition: Definition
     recorded: AnalysisRange
     keep: float
     home: Home
+    assumed: str = ""
 
 
 def prepare_advice(
@@ -120,7 +144,25 @@ def prepare_advice(
     if not near_paths:
         raise _no_record_error(definition, interval)
     recorded = AnalysisRange(definition, window, clock, interval, near, source.inputs, near_paths, columns.types)
-    return AdviceRequest(definition, recorded, keep, home)
+    if assumed is None:
+        return AdviceRequest(definition, recorded, keep, home)
+    return AdviceRequest(definition, _assume_outages(recorded, assumed.outages), keep, home, str(assumed))
+
+
+def _assume_outages(recorded: AnalysisRange, outages: Sequence[Outage]) -> AnalysisRange:
+    """Return the range with outages; the bounds of arrival of its files and its clock include the new arrivals."""
+    clock, files = recorded.clock, list(recorded.files)
+    for outage in outages:
+        end_ms = outage.interval.end_ms
+        if outage.interval.start_ms <= clock.end_ms:
+            clock = replace(clock, end_ms=max(clock.end_ms, end_ms))
+        files = [
+            file
+            if file.max_arrival_ms is None or file.max_arrival_ms < outage.interval.start_ms
+            else replace(file, max_arrival_ms=max(file.max_arrival_ms, end_ms))
+            for file in files
+        ]
+    return replace(recorded, clock=clock, files=files, outages=tuple(outages))
 
 
 def _fixed_window(definition: Definition, place: str) -> FixedWindow:
@@ -183,6 +225,9 @@ def recommend_delay(
         current_ms,
         *counts,
         *_find_holders(spark, request),
+        lateness_ms=request.definition.lateness.allowed,
+        has_gaps=has_gaps(request.recorded.window),
+        assumed=request.assumed,
     )
     write_text(request.home.advice(advice.dataset), advice.json_text())
     return advice
@@ -218,6 +263,7 @@ def advice_text(request: AdviceRequest, advice: DelayAdvice) -> str:
         _head(request, advice),
         _delay_table(advice),
         _recommendation(advice),
+        _allowed_lateness_table(advice),
         _holder_table(advice),
         _lateness_table(advice),
     ]
@@ -244,6 +290,25 @@ def _holder_table(advice: DelayAdvice) -> str:
     return "\n".join(lines)
 
 
+def _allowed_lateness_table(advice: DelayAdvice) -> str:
+    """Return the dropped and late records by allowed lateness, with the current delay or the recommended one."""
+    sweep = advice.lateness_sweep()
+    if not sweep:
+        return ""
+    delay_ms = advice.recommended_ms if advice.current_ms is None else advice.current_ms
+    rows = [("allowed lateness", "dropped", "late", "kept", "")]
+    for lateness_ms, effect in sweep:
+        mark = "current" if lateness_ms == advice.lateness_ms else ""
+        counts = (f"{effect.dropped:,}", f"{effect.late:,}", _percent(effect.kept))
+        rows.append((duration_text(lateness_ms), *counts, mark))
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    lines = [f"Allowed lateness, with a delay of {duration_text(delay_ms)}:"]
+    for row in rows:
+        cells = [cell.rjust(width) for cell, width in zip(row[1:-1], widths[1:], strict=False)]
+        lines.append("  ".join([row[0].ljust(widths[0]), *cells, row[-1]]).rstrip())
+    return "\n".join(lines)
+
+
 def _minute(value_ms: int) -> str:
     return instant_text(value_ms - value_ms % MINUTE_MS)
 
@@ -254,9 +319,10 @@ def _head(request: AdviceRequest, advice: DelayAdvice) -> str:
     idle = " or ".join(f"idle after {duration_text(ms)}" if ms else "never idle" for ms in timeouts_ms)
     lateness, interval = duration_text(definition.lateness.allowed), duration_text(section.emit_interval)
     windows = f"{len(advice.firings.ends_ms):,} {definition.window.kind} windows"
+    assumed = f"\nassumed: {visible_text(advice.assumed)}" if advice.assumed else ""
     return (
         f"{advice.dataset}  {advice.interval}  {advice.records:,} records, {windows}\n"
-        f"allowed lateness {lateness}, a watermark every {interval}, a silent partition is {idle}"
+        f"allowed lateness {lateness}, a watermark every {interval}, a silent partition is {idle}{assumed}"
     )
 
 
