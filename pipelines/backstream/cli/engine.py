@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -29,6 +30,12 @@ if TYPE_CHECKING:
     from backstream.workflow.advise import AdviceRequest
 
 
+class AssumedStrategy(StrEnum):
+    """Strategies that `advise` can assume."""
+
+    PUNCTUATED = "punctuated"
+
+
 @app.command()
 def advise(  # noqa: PLR0913, PLR0917 - each is an option
     definition: DefinitionArgument,
@@ -44,7 +51,7 @@ def advise(  # noqa: PLR0913, PLR0917 - each is an option
         str | None, typer.Option(help="Assume this allowed lateness, e.g., 6h. Default: that of the definition")
     ] = None,
     strategy: Annotated[
-        Literal["punctuated"] | None,
+        AssumedStrategy | None,
         typer.Option(help="Assume punctuated watermarks, which advance after each record instead of at ticks"),
     ] = None,
     outage: Annotated[

@@ -79,11 +79,12 @@ def draw_key_sample(
         counted = f"count(DISTINCT ({', '.join(keys)}))" if keys else "least(count(*), 1)"
         bounds = "min(event_ms), max(event_ms), min(arrival_ms), max(arrival_ms)"
         query = f"SELECT {counted}, count(*), {bounds} FROM sampled"
-        ((key_count, rows, *times),) = database.execute(query).fetchall()
+        ((key_count, rows, *bounds_ms),) = database.execute(query).fetchall()
     status = path.stat()
-    return KeySample(
-        share, key_count, InputFile(str(path), rows, status.st_size, *times, status.st_mtime_ns // 1_000_000)
-    )
+    modified_ms = status.st_mtime_ns // 1_000_000
+    low_ms, high_ms, first_ms, last_ms = bounds_ms
+    file = InputFile(str(path), rows, status.st_size, low_ms, high_ms, first_ms, last_ms, modified_ms)
+    return KeySample(share, key_count, file)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from backstream.runs.home import Home
 from backstream.runs.plan import Plan
 
 
-class Cause(StrEnum):
+class ChangeCause(StrEnum):
     """A cause of a changed row."""
 
     NOT_PUBLISHED = "not published yet"
@@ -50,19 +50,19 @@ _NO_EFFECT = (
 class RunChanges:
     """The differences between a published run and a new plan, by cause, each with its details."""
 
-    details: Mapping[Cause, tuple[str, ...]]
+    details: Mapping[ChangeCause, tuple[str, ...]]
 
-    def causes_of(self, *, has_new_records: bool) -> tuple[Cause, ...]:
+    def causes_of(self, *, has_new_records: bool) -> tuple[ChangeCause, ...]:
         """Return the causes of a changed row.
 
         Args:
             has_new_records: whether the row has records of files that the run did not read.
         """
-        others = [cause for cause in self.details if cause is not Cause.LATE_DATA]
+        others = [cause for cause in self.details if cause is not ChangeCause.LATE_DATA]
         if has_new_records:
-            return (Cause.LATE_DATA, *others)
+            return (ChangeCause.LATE_DATA, *others)
         # Removed files and watermarks can change rows without new records.
-        return tuple(others) or tuple(self.details) or (Cause.UNKNOWN,)
+        return tuple(others) or tuple(self.details) or (ChangeCause.UNKNOWN,)
 
 
 def find_run_changes(home: Home, plan: Plan) -> dict[str, RunChanges]:
@@ -92,10 +92,10 @@ def _changes_since(home: Home, plan: Plan, run_id: str) -> RunChanges | None:
     old = _load_plan(home, plan, run_id)
     if old is None:
         return None
-    details: dict[Cause, tuple[str, ...]] = {}
+    details: dict[ChangeCause, tuple[str, ...]] = {}
     files = tuple(_list_changed_files(old, plan))
     if files:
-        details[Cause.LATE_DATA] = files
+        details[ChangeCause.LATE_DATA] = files
     changed = sorted(_list_changed_keys(old.definition, plan.definition))
     policy = [key for key in changed if _has_prefix(key, _POLICY)]
     if old.mode is not plan.mode:
@@ -104,7 +104,11 @@ def _changes_since(home: Home, plan: Plan, run_id: str) -> RunChanges | None:
     code = [target for target in sorted({*old.code, *plan.code}) if old.code.get(target) != plan.code.get(target)]
     if old.planned_by_version != __version__:
         code.append(f"backstream {old.planned_by_version}")
-    for cause, found in ((Cause.DEFINITION, rules), (Cause.CODE, code), (Cause.LATENESS_POLICY, policy)):
+    for cause, found in (
+        (ChangeCause.DEFINITION, rules),
+        (ChangeCause.CODE, code),
+        (ChangeCause.LATENESS_POLICY, policy),
+    ):
         if found:
             details[cause] = tuple(found)
     return RunChanges(details)

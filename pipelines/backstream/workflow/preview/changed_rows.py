@@ -11,11 +11,11 @@ import pyarrow.compute as pc
 from backstream.eventtime.instants import epoch_ms
 from backstream.lake.diff import ADDED, CHANGED, REMOVED, WINDOW
 from backstream.native.key_sample import IS_NEW
-from backstream.workflow.preview.causes import Cause
+from backstream.workflow.preview.causes import ChangeCause
 from backstream.workflow.preview.result import AggregateEstimate, DayChange
 from backstream.workflow.preview.scaling import Estimate, estimate_keys, estimate_total
 
-CausesOf = Callable[[int, str | None, bool], tuple[Cause, ...]]
+CausesOf = Callable[[int, str | None, bool], tuple[ChangeCause, ...]]
 """A function of the day, the run that published a row, and whether the row has new records."""
 _DAY, _COUNT = "day", "count_all"
 

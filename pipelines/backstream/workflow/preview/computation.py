@@ -81,7 +81,7 @@ def _compute_here(raw: RawInput, sample: KeySample, folder: Path) -> pa.Table:
     from backstream.spark.watermarks.firing_times import WindowGrid
 
     plan, definition, source = raw.plan, raw.definition, raw.definition.timed_source
-    window, owned, read = definition.window.spec(), _owned(plan), needed_span(definition, plan)
+    window, owned, read = definition.window.spec(), _owned_interval(plan), needed_span(definition, plan)
     assert not isinstance(window, Session)  # noqa: S101 - `reason_for_spark` has checked it
     aggregates, grid = native_aggregates(definition, plan.columns), WindowGrid.from_window(window, owned)
     columns = [*source.key, *(aggregate.column for aggregate in aggregates if aggregate.column)]
@@ -113,7 +113,7 @@ def _compute_here(raw: RawInput, sample: KeySample, folder: Path) -> pa.Table:
     return _read_rows(plan, list(written.paths) if written else [])
 
 
-def _owned(plan: Plan) -> Interval:
+def _owned_interval(plan: Plan) -> Interval:
     return Interval(plan.chunks[0].start_ms, plan.chunks[-1].end_ms)
 
 
@@ -146,7 +146,7 @@ def _compute_on_spark(spark: SparkSession, raw: RawInput, sample: KeySample, fol
     from backstream.spark.chunk_outputs import Stopwatch, compute_outputs, new_attempt
     from backstream.spark.user_functions import explain_function_errors, register_functions
 
-    plan, owned = raw.plan, _owned(raw.plan)
+    plan, owned = raw.plan, _owned_interval(raw.plan)
     halo_end_ms = max(chunk.halo_end_ms for chunk in plan.chunks)
     chunk = Chunk("0000", owned.start_ms, owned.end_ms, halo_end_ms, (0,), sample.file.rows)
     tables = {

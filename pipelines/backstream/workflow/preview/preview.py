@@ -24,7 +24,7 @@ from backstream.runs.plan import Plan
 from backstream.workflow.impact import estimate_seconds
 from backstream.workflow.plan_request import PlanRequest
 from backstream.workflow.planning import compose_plan
-from backstream.workflow.preview.causes import Cause, RunChanges, find_run_changes, list_new_files
+from backstream.workflow.preview.causes import ChangeCause, RunChanges, find_run_changes, list_new_files
 from backstream.workflow.preview.changed_rows import ChangedRows, estimate_row_count
 from backstream.workflow.preview.computation import compute_sampled_rows, needed_span, reason_for_spark
 from backstream.workflow.preview.published_sample import compare_rows, load_published_sample
@@ -128,13 +128,13 @@ class _Reasons:
     since: Mapping[str, RunChanges]
     runs_by_day: Mapping[int, Collection[str]]
 
-    def causes_of(self, day_ms: int, run_id: str | None, has_new: bool) -> tuple[Cause, ...]:
+    def causes_of(self, day_ms: int, run_id: str | None, has_new: bool) -> tuple[ChangeCause, ...]:
         """Return the causes of a changed row of a day, which a run has published, or no run."""
         runs = [run_id] if run_id else sorted(self.runs_by_day.get(day_ms, ()))
         if not runs:
-            return (Cause.NOT_PUBLISHED,)
+            return (ChangeCause.NOT_PUBLISHED,)
         changes = self.since.get(runs[-1])
-        return changes.causes_of(has_new_records=has_new) if changes else (Cause.UNKNOWN,)
+        return changes.causes_of(has_new_records=has_new) if changes else (ChangeCause.UNKNOWN,)
 
 
 def _merge_details(since: Iterable[RunChanges]) -> dict[str, list[str]]:

@@ -70,7 +70,7 @@ def _by_aggregate(changes: pa.Table) -> Iterator[tuple[str, pa.Table]]:
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    return pa.types.is_integer(kind) or pa.types.is_decimal(kind)
+    return bool(pa.types.is_integer(kind) or pa.types.is_decimal(kind))
 
 
 def _finish(changes: pa.Table, name: str, is_number: dict[str, bool], is_floating: dict[str, bool]) -> pa.Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from backstream.eventtime.instants import instant_text
 from backstream.eventtime.intervals import Interval
@@ -106,7 +106,7 @@ def estimate_text(estimate: Estimate, *, is_change: bool = False) -> str:
     return f"about {text(estimate.value)} (95%: {low} to {high})"
 
 
-def _table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> Iterator[str]:
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     widths = [max(len(row[at]) for row in (header, *rows)) for at in range(len(header))]
     for row in (header, *rows):
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]

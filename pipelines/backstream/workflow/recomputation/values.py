@@ -59,7 +59,7 @@ def _percentile(values: Sequence[float], share: float) -> float:
     return (high - position) * ordered[low] + (position - low) * ordered[high]
 
 
-def _extreme(choose: Callable[..., Any]) -> Callable[[Sequence[Any]], Any]:
+def _extreme(choose: Callable[..., Any]) -> Callable[[Sequence[Any], str], Any]:
     """Return the minimum or the maximum with NaN above all numbers, as in Spark."""
     return lambda values, _: choose(values, key=lambda value: (value != value, value))  # noqa: PLR0124 - only NaN
 
