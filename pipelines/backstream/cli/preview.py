@@ -54,7 +54,7 @@ def preview_command(
     from backstream.workflow.preview.preview import preview_run
 
     with report_errors():
-        share = None if keys is None else parse_share(keys)
+        share = None if keys is None else _parse_share(keys)
         requested = parse_range(since, until, time_zone, OPTION_NAMES)
         require_range_of_days(requested.interval)
         request = PlanOptions(mode, "", is_unsealed_allowed=True).request(definition, requested)
@@ -66,7 +66,7 @@ def preview_command(
         print(json.dumps(found.as_json(), indent=1) if form is OutputFormat.JSON else found)
 
 
-def parse_share(text: str) -> float:
+def _parse_share(text: str) -> float:
     """Return a share such as `5%` as a fraction.
 
     Raises:

@@ -83,7 +83,7 @@ def plan_command(  # noqa: PLR0913, PLR0917 - each is an option
     with report_errors():
         requested = parse_range(since, until, time_zone, OPTION_NAMES)
         require_range_of_days(requested.interval)
-        options = _PlanOptions(mode, reason, is_unsealed_allowed=allow_unsealed)
+        options = PlanOptions(mode, reason, is_unsealed_allowed=allow_unsealed)
         request = options.request(definition, requested)
         prepare_request(request)
         planned = workflow.plan_run(request)
@@ -122,7 +122,7 @@ def run_command(  # noqa: PLR0913, PLR0917 - each is an option
 
     with report_errors():
         driver_heap()  # an invalid memory setting must fail before planning
-        options = _PlanOptions(
+        options = PlanOptions(
             mode, reason, is_unsealed_allowed=allow_unsealed, gate_override=gate_override.strip()
         )
         if stale:
@@ -135,7 +135,7 @@ def run_command(  # noqa: PLR0913, PLR0917 - each is an option
         run_range(options.request(definition, requested), _Terminal(), is_replan=replan)
 
 
-class _PlanOptions(NamedTuple):
+class PlanOptions(NamedTuple):
     """The options of a plan besides its definition and its range."""
 
     mode: Mode | None
@@ -162,7 +162,7 @@ def _require_both(since: str | None, until: str | None) -> tuple[str, str]:
     return since, until
 
 
-def _run_stale(definition: str, limits: tuple[str | None, str | None], options: _PlanOptions) -> None:
+def _run_stale(definition: str, limits: tuple[str | None, str | None], options: PlanOptions) -> None:
     """Run each range of stale days as a run of its own."""
     from backstream import workflow
     from backstream.workflow.allowed_ranges import is_possible_range

@@ -32,7 +32,7 @@ from backstream.lake.tables import create_or_evolve_table, type_text
 from backstream.runs.manifest import StagedFile
 from backstream.runs.table_schemas import RECORD_COUNT, Column, restatements_table
 
-ADDED, _REMOVED, CHANGED = "added", "removed", "changed"
+ADDED, REMOVED, CHANGED = "added", "removed", "changed"
 WINDOW = ("window_start", "window_end")
 _RUN_COLUMN = "run_id"
 _NOT_AGGREGATES = (_RUN_COLUMN, RECORD_COUNT)
@@ -101,7 +101,7 @@ def _without_nullability(rows: pa.Table) -> pa.Table:
 def _describe_pairs(before: pa.Table, after: pa.Table, by: Sequence[str]) -> pa.Table:
     """Return the window, keys, kind of change, and run ids of each pair of rows."""
     is_new, is_removed = pc.is_null(before["window_start"]), pc.is_null(after["window_start"])
-    change = pc.case_when(pc.make_struct(is_new, is_removed), ADDED, _REMOVED, CHANGED)
+    change = pc.case_when(pc.make_struct(is_new, is_removed), ADDED, REMOVED, CHANGED)
     columns = {name: pc.if_else(is_new, after[name], before[name]) for name in by}
     runs = {"old_run_id": _text(before[_RUN_COLUMN]), "new_run_id": _text(after[_RUN_COLUMN])}
     return pa.table({**columns, "change": change, **runs})
@@ -184,7 +184,7 @@ class ChangeTotals:
 
 def summarize_changes(changes: Iterable[pa.Table], keys: Sequence[str], limit: int) -> ChangeTotals:
     """Return the totals of tables from `diff_rows`, read one at a time; `limit` rows are kept per aggregate."""
-    windows: Counter[str] = Counter({ADDED: 0, _REMOVED: 0, CHANGED: 0})
+    windows: Counter[str] = Counter({ADDED: 0, REMOVED: 0, CHANGED: 0})
     old_runs: Counter[str] = Counter()
     aggregates: dict[str, AggregateChange] = {}
     for table in changes:

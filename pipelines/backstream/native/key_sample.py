@@ -71,7 +71,7 @@ def draw_key_sample(
     keys = [column_alias(reading, name) for name in source.key]
     base = scan_query(groups, reading, readable_within(reading, span))
     with open_shared_database() as database:
-        _create_sample(database, base, _Copies(source, reading), key_condition(keys, share))
+        _create_sample(database, base, _Copies(source, reading), _key_condition(keys, share))
         columns = {name: column_alias(reading, name) for name in reading.types}
         columns |= {IS_NEW: f"list_contains({new}::INTEGER[], file::INTEGER)"}
         selected = ", ".join(f"{value} AS {quote_name(name)}" for name, value in columns.items())
@@ -140,7 +140,7 @@ def keep_sampled_keys(
         types: the Spark SQL types of the source's columns.
         share: the share of the keys.
     """
-    condition = key_condition([f"CAST({quote_name(name)} AS {duckdb_type(types[name])})" for name in keys], share)
+    condition = _key_condition([f"CAST({quote_name(name)} AS {duckdb_type(types[name])})" for name in keys], share)
     kept = []
     with open_shared_database() as database:
         for table in tables:
@@ -176,7 +176,7 @@ def mark_new_records(rows: pa.Table, definition: Definition, sample: KeySample) 
         ).to_arrow_table()
 
 
-def key_condition(columns: Sequence[str], share: float) -> str:
+def _key_condition(columns: Sequence[str], share: float) -> str:
     """Return the condition that the key in some columns is in a sample; without columns, there is only one key."""
     if share >= 1 or not columns:
         return "true"

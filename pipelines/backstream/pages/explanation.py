@@ -29,7 +29,7 @@ from backstream.workflow.explain_text import (
     sample_records,
 )
 
-MAX_RECORDS = 200
+_MAX_RECORDS = 200
 """The number of records that the page lists and draws."""
 MAX_RECOMPUTED = 200_000
 """The largest number of records of a row that the page recomputes, so that a request ends soon."""
@@ -39,7 +39,7 @@ _WIDE, _NARROW = Frame(96, 12, 1_000, 260), Frame(88, 12, 250, 220)
 
 
 @dataclass(frozen=True, slots=True)
-class ListedRow:
+class _ListedRow:
     """A published row of a window; `query` is the address of its explanation, empty for a key with a null."""
 
     key: str
@@ -132,7 +132,7 @@ def _rows_page(
     )
 
 
-def _list_row(dag_id: str, row: Mapping[str, Any], names: Sequence[str]) -> ListedRow:
+def _list_row(dag_id: str, row: Mapping[str, Any], names: Sequence[str]) -> _ListedRow:
     values = {name: row[name] for name in names}
     key = ", ".join(f"{name} {'null' if value is None else value}" for name, value in values.items())
     window = "/".join(instant_text(epoch_ms(row[name])) for name in ("window_start", "window_end"))
@@ -141,7 +141,7 @@ def _list_row(dag_id: str, row: Mapping[str, Any], names: Sequence[str]) -> List
         ("window", window),
         *(("key", f"{name}={value}") for name, value in values.items()),
     ]
-    return ListedRow(key, row[RECORD_COUNT], "" if None in values.values() else urlencode(arguments))
+    return _ListedRow(key, row[RECORD_COUNT], "" if None in values.values() else urlencode(arguments))
 
 
 def _row_page(found: datasets.Dataset, window: str, explanation: Explanation) -> Page:
@@ -163,8 +163,8 @@ def _row_page(found: datasets.Dataset, window: str, explanation: Explanation) ->
         fates=fates,
         has_watermarks=is_replay(explanation),
         timelines=timelines if again.records else None,
-        records=list(list_record_rows(explanation, MAX_RECORDS)),
-        left_out=max(0, len(again.records) - MAX_RECORDS),
+        records=list(list_record_rows(explanation, _MAX_RECORDS)),
+        left_out=max(0, len(again.records) - _MAX_RECORDS),
         firings=list(list_firing_rows(explanation)),
         origins=list(list_origins(explanation)),
     )
@@ -181,7 +181,7 @@ def _timeline(explanation: Explanation) -> WindowTimeline:
     ]
     if again.is_removed_at_ms is not None:
         marks.append(Mark(again.is_removed_at_ms, "hard", "state removed"))
-    shown = sample_records(again.records, MAX_RECORDS)
+    shown = sample_records(again.records, _MAX_RECORDS)
     counts = ", ".join(
         f"{count} {fate.replace('_', ' ')}" for fate, count in count_record_fates(explanation).items()
     )

@@ -61,8 +61,8 @@ def explanation_json(found: Explanation, limit: int) -> dict[str, Any]:
             **{name: _json_value(value) for name, value in again.values.items()},
         },
         "not_recomputed": list(found.not_recomputed),
-        "fates": dict(_count_record_fates(found)),
-        "records": [_record_json(each) for each in _sample_records(again.records, limit)],
+        "fates": dict(count_record_fates(found)),
+        "records": [_record_json(each) for each in sample_records(again.records, limit)],
         "firings": [_firing_json(firing) for firing in again.firings],
         "fires_at": _instant(again.fires_at_ms),
         "removed_at": _instant(again.is_removed_at_ms),
@@ -70,12 +70,12 @@ def explanation_json(found: Explanation, limit: int) -> dict[str, Any]:
     }
 
 
-def _count_record_fates(found: Explanation) -> Counter[str]:
+def count_record_fates(found: Explanation) -> Counter[str]:
     """Return the number of records by fate."""
     return Counter(each.fate for each in found.recomputed.records)
 
 
-def _sample_records(records: Sequence[ExplainedRecord], limit: int) -> list[ExplainedRecord]:
+def sample_records(records: Sequence[ExplainedRecord], limit: int) -> list[ExplainedRecord]:
     """Return at most `limit` records in arrival order.
 
     Those that were not on time take up to half of the places. The others are evenly spaced.
@@ -104,7 +104,7 @@ def _head(found: Explanation, style: Style) -> Iterator[str]:
             yield f"reference engine  {style(f'DIFFERS: {difference}', 'red')}"
     if found.not_recomputed:
         yield f"not recomputed    {', '.join(found.not_recomputed)}: only Spark can evaluate it"
-    counts = (f"{count:,} {fate.replace('_', ' ')}" for fate, count in _count_record_fates(found).items())
+    counts = (f"{count:,} {fate.replace('_', ' ')}" for fate, count in count_record_fates(found).items())
     yield f"fates             {', '.join(counts) or 'none'}"
 
 
@@ -124,7 +124,7 @@ def list_record_rows(found: Explanation, limit: int) -> Iterator[Sequence[str]]:
     partition = ["partition"] if found.definition.source.partition else []
     shown = [name for name in found.value_columns if name not in found.definition.source.key]
     yield ["arrival", "event time", "lag", *partition, *watermark, "fate", *shown]
-    for each in _sample_records(found.recomputed.records, limit):
+    for each in sample_records(found.recomputed.records, limit):
         record = each.record
         cells = [instant_text(record.arrival_ms), instant_text(record.event_ms)]
         cells.append(duration_text(record.arrival_ms - record.event_ms))

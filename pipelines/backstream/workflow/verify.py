@@ -158,9 +158,7 @@ def _draw_windows(plan: Plan, frame: pd.DataFrame, count: int, seed: int) -> lis
     return sorted(window for _, window in sorted(order, reverse=True)[:count])
 
 
-def _draw_targets(
-    raw: RawInput, windows: Sequence[TimeWindow], count: int, salt: str, rows: Rows
-) -> list[Target]:
+def _draw_targets(raw: RawInput, windows: Sequence[TimeWindow], count: int, salt: str, rows: Rows) -> list[Target]:
     """Draw rows of these windows: keys that have records, and keys that have published rows."""
     per_window, spec = -(-count // len(windows)), raw.definition.window.spec()
     candidates: dict[int, set[Target]] = {window.start_ms: set() for window in windows}

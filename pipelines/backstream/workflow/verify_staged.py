@@ -19,7 +19,7 @@ from backstream.runs.table_schemas import WINDOWS
 from backstream.runs.verification import Receipt
 from backstream.workflow.verify import Rows, hash_parts, verify_sample
 
-CHECK_NAME = "sampled rows equal those of the reference engine"
+_CHECK_NAME = "sampled rows equal those of the reference engine"
 _SEEDS = 1_000_000
 _SHOWN = 3
 
@@ -44,7 +44,7 @@ def check_staged_sample(plan: Plan, manifests: Sequence[Manifest], windows: pd.D
         )
     except PlanError as error:
         reason = str(error).partition("\n")[0]
-        return Check(CHECK_NAME, "verify", Severity.CRITICAL, CheckOutcome.ERROR, f"could not run: {reason}")
+        return Check(_CHECK_NAME, "verify", Severity.CRITICAL, CheckOutcome.ERROR, f"could not run: {reason}")
     Receipt(
         run_id=plan.run_id,
         verified_at=instant_text(int(time.time()) * SECOND_MS),
@@ -57,7 +57,7 @@ def check_staged_sample(plan: Plan, manifests: Sequence[Manifest], windows: pd.D
         hashes=hash_parts(plan, found.rows),
     ).write(plan.folder.verification)
     return Check(
-        CHECK_NAME,
+        _CHECK_NAME,
         "verify",
         Severity.CRITICAL,
         CheckOutcome.FAIL if found.findings else CheckOutcome.PASS,

@@ -39,12 +39,12 @@ class ChangedRows:
 
     def estimate_keys(self) -> Estimate:
         """Return the number of keys with a changed row."""
-        count = len(self._count_by_key())
+        count = len(_count_by_key(self._rows, self._keys))
         return Estimate(count / self._share, *estimate_keys(count, self._share))
 
     def estimate_rows(self) -> Estimate:
         """Return the number of changed rows."""
-        return estimate_total(self._count_by_key(), self._share, is_count=True)
+        return estimate_total(_count_by_key(self._rows, self._keys), self._share, is_count=True)
 
     def count_kinds(self) -> dict[str, int]:
         """Return the number of changed rows of sampled keys by kind of change."""
@@ -87,11 +87,8 @@ class ChangedRows:
             for name in sorted(counts)
         ]
 
-    def _count_by_key(self) -> list[int]:
-        return count_by_key(self._rows, self._keys)
 
-
-def count_by_key(rows: pa.Table, keys: Sequence[str]) -> list[int]:
+def _count_by_key(rows: pa.Table, keys: Sequence[str]) -> list[int]:
     """Return the number of rows of each key."""
     if not keys:
         return [rows.num_rows] if rows.num_rows else []
@@ -101,4 +98,4 @@ def count_by_key(rows: pa.Table, keys: Sequence[str]) -> list[int]:
 
 def estimate_row_count(rows: pa.Table, keys: Sequence[str], share: float) -> Estimate:
     """Return the number of rows of all keys, given those of sampled keys."""
-    return estimate_total(count_by_key(rows, keys), share, is_count=True)
+    return estimate_total(_count_by_key(rows, keys), share, is_count=True)

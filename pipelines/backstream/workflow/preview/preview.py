@@ -33,8 +33,8 @@ from backstream.workflow.preview.result import Preview, RunCost
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DEFAULT_SHARE = 0.01
-MIN_KEYS = 50
+_DEFAULT_SHARE = 0.01
+_MIN_KEYS = 50
 """Without a requested share, the sample grows until it has this number of keys."""
 _GROWTH = 10
 _TASKS = 5
@@ -49,7 +49,7 @@ def preview_run(
     Args:
         request: the range with its options.
         start_spark: starts Spark; it is called only if DuckDB cannot compute the definition.
-        share: the share of the keys, above 0 and up to 1. None: 1%, or more if these are fewer than `MIN_KEYS`.
+        share: the share of the keys, above 0 and up to 1. None: 1%, or more if these are fewer than `_MIN_KEYS`.
 
     Raises:
         SpecError: when the definition or the range is wrong.
@@ -106,13 +106,13 @@ def _open_input(plan: Plan) -> RawInput:
 
 
 def _draw(raw: RawInput, share: float | None, folder: Path, new_files: Collection[str]) -> KeySample:
-    """Draw a share of the keys; without a requested share, at least `MIN_KEYS` keys if there are so many."""
-    span, wanted = needed_span(raw.definition, raw.plan), share or DEFAULT_SHARE
+    """Draw a share of the keys; without a requested share, at least `_MIN_KEYS` keys if there are so many."""
+    span, wanted = needed_span(raw.definition, raw.plan), share or _DEFAULT_SHARE
     if not raw.definition.source.key:
         wanted = 1.0
     while True:
         sample = draw_key_sample(raw, wanted, span, folder / "sample.parquet", new_files)
-        if share is None and sample.keys < MIN_KEYS and wanted < 1:
+        if share is None and sample.keys < _MIN_KEYS and wanted < 1:
             wanted = min(1.0, wanted * _GROWTH)
             continue
         if sample.keys or wanted >= 1:

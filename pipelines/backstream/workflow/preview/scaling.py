@@ -52,7 +52,7 @@ def estimate_total(values: Sequence[float], share: float, *, is_count: bool = Fa
         return Estimate(scaled, total if is_count else None, None)
     mean = total / count
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in nonzero) / (count - 1))
-    margin = t_quantile(1 - _MEAN_RISK / 2, count - 1) * deviation * math.sqrt((1 - share) / count)
+    margin = _t_quantile(1 - _MEAN_RISK / 2, count - 1) * deviation * math.sqrt((1 - share) / count)
     corners = [keys * each for keys in (low_keys, high_keys) for each in (mean - margin, mean + margin)]
     low, high = min(corners), max(corners)
     return Estimate(scaled, max(low, total) if is_count else low, high)
@@ -65,25 +65,27 @@ def estimate_keys(count: int, share: float) -> tuple[float, float]:
     half = _KEYS_RISK / 2
     low = float(count)
     if count:
-        low = _solve(lambda keys: 1 - binomial_cdf(count - 1, keys, share) < half, float(count), count / share + 1)
+        low = _solve(
+            lambda keys: 1 - _binomial_cdf(count - 1, keys, share) < half, float(count), count / share + 1
+        )
     high = _solve(
-        lambda keys: binomial_cdf(count, keys, share) > half, count / share, 4 * count / share + 20 / share
+        lambda keys: _binomial_cdf(count, keys, share) > half, count / share, 4 * count / share + 20 / share
     )
     return low, high
 
 
-def binomial_cdf(successes: int, trials: float, probability: float) -> float:
+def _binomial_cdf(successes: int, trials: float, probability: float) -> float:
     """Return the probability of at most some successes; the number of trials need not be whole."""
     if successes < 0:
         return 0.0
-    return 1.0 if successes >= trials else beta_cdf(1 - probability, trials - successes, successes + 1)
+    return 1.0 if successes >= trials else _beta_cdf(1 - probability, trials - successes, successes + 1)
 
 
-def t_quantile(probability: float, freedom: int) -> float:
+def _t_quantile(probability: float, freedom: int) -> float:
     """Return the quantile of Student's t distribution above its median."""
 
     def is_below(value: float) -> bool:
-        tail = beta_cdf(freedom / (freedom + value * value), freedom / 2, 0.5) / 2
+        tail = _beta_cdf(freedom / (freedom + value * value), freedom / 2, 0.5) / 2
         return 1 - tail < probability
 
     high = 1.0
@@ -92,12 +94,12 @@ def t_quantile(probability: float, freedom: int) -> float:
     return _solve(is_below, 0.0, high)
 
 
-def beta_cdf(at: float, first: float, second: float) -> float:
+def _beta_cdf(at: float, first: float, second: float) -> float:
     """Return the regularized incomplete beta function, by its continued fraction."""
     if at <= 0 or at >= 1:
         return 0.0 if at <= 0 else 1.0
     if at > (first + 1) / (first + second + 2):
-        return 1 - beta_cdf(1 - at, second, first)
+        return 1 - _beta_cdf(1 - at, second, first)
     front = math.exp(
         math.lgamma(first + second)
         - math.lgamma(first)

@@ -33,7 +33,7 @@ def summary_text(preview: Preview) -> str:
         return _no_change_line(preview)
     causes = dict.fromkeys(cause for day in preview.days for cause in day.causes)
     days = count_of(len(preview.days), "day")
-    return f"{estimate_text(preview.rows)} rows of {days} would change: {', '.join(causes)}"
+    return f"{_estimate_text(preview.rows)} rows of {days} would change: {', '.join(causes)}"
 
 
 def _sample_lines(preview: Preview) -> Iterator[str]:
@@ -45,8 +45,8 @@ def _sample_lines(preview: Preview) -> Iterator[str]:
 
 def _change_lines(preview: Preview) -> Iterator[str]:
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in preview.kinds.items())
-    yield f"keys     {estimate_text(preview.keys)} change"
-    yield f"rows     {estimate_text(preview.rows)} change; in the sample {kinds}"
+    yield f"keys     {_estimate_text(preview.keys)} change"
+    yield f"rows     {_estimate_text(preview.rows)} change; in the sample {kinds}"
 
 
 def _no_change_line(preview: Preview) -> str:
@@ -58,7 +58,7 @@ def _no_change_line(preview: Preview) -> str:
 
 def _day_lines(preview: Preview) -> Iterator[str]:
     rows = [
-        (instant_text(day.day_ms)[:10], estimate_text(day.rows), ", ".join(day.causes))
+        (instant_text(day.day_ms)[:10], _estimate_text(day.rows), ", ".join(day.causes))
         for day in preview.days[:_MAX_DAYS]
     ]
     yield from _table(("day", "changed rows", "causes"), rows)
@@ -68,7 +68,7 @@ def _day_lines(preview: Preview) -> Iterator[str]:
 
 def _aggregate_lines(preview: Preview) -> Iterator[str]:
     rows = [
-        (each.name, f"{each.sampled_rows:,}", estimate_text(each.difference, is_change=True))
+        (each.name, f"{each.sampled_rows:,}", _estimate_text(each.difference, is_change=True))
         for each in preview.aggregates
     ]
     yield from _table(("aggregate", "sampled rows", "sum of differences"), rows)
@@ -84,7 +84,7 @@ def _cost_lines(cost: RunCost) -> Iterator[str]:
     yield "cost of the full run"
     files = f"{count_of(cost.files, 'file')}, {bytes_text(cost.bytes_read)}"
     yield f"  read     {count_of(cost.rows, 'row')} in {files}"
-    yield f"  write    {estimate_text(cost.rows_written)} rows"
+    yield f"  write    {_estimate_text(cost.rows_written)} rows"
     if cost.seconds is None:
         yield "  time     unknown: no run of this dataset has been published yet"
     else:
@@ -93,7 +93,7 @@ def _cost_lines(cost: RunCost) -> Iterator[str]:
     yield f"  Airflow  {count_of(cost.tasks, 'task')}"
 
 
-def estimate_text(estimate: Estimate, *, is_change: bool = False) -> str:
+def _estimate_text(estimate: Estimate, *, is_change: bool = False) -> str:
     """Return an estimate such as `about 5,400 (95%: 4,100 to 7,000)`; an exact one is a number only."""
 
     def text(value: float) -> str:
