@@ -1,0 +1,1 @@
+"""Programs of the guides. They need no package of backstream."""
