@@ -9,7 +9,14 @@ import typer
 
 from backstream.cli.app import app, report_errors
 from backstream.eventtime.instants import instant_ms, instant_text
-from backstream.runs.handover_bundle import PARTITIONS_FILE, RECORDS_FILE, WINDOWS_FILE, HandoverBundle
+from backstream.runs.handover_bundle import (
+    PARTITIONS_FILE,
+    RECORDS_FILE,
+    STATES_FILE,
+    TIMERS_FILE,
+    WINDOWS_FILE,
+    HandoverBundle,
+)
 from backstream.runs.home import Home
 
 
@@ -31,7 +38,8 @@ def handover(
     """Write the state of a run's recorded stream at an instant, so that a live job continues from there.
 
     The bundle has the next position, watermark, and idleness of each source partition. It also has each open
-    window with its partial aggregates and the index of its next pane.  Nothing is published.
+    window with its partial aggregates and the index of its next pane.  With [process], it has the state of each
+    key and the pending timers.  Nothing is published.
 
     Example: `backstream handover cli.3f2a9c51d07e --at 2026-11-20T00:00Z`
     """
@@ -50,8 +58,14 @@ def _bundle_lines(bundle: HandoverBundle, folder: Path) -> list[str]:
         f"{bundle.dataset} at {instant_text(bundle.at_ms)}",
         f"  watermark   {watermark}{', idle' if bundle.is_idle else ''}",
         f"  partitions  {bundle.files[PARTITIONS_FILE]:,}, {bundle.stream.records:,} records so far",
-        f"  windows     {bundle.files[WINDOWS_FILE]:,} open",
+        _state_line(bundle),
     ]
     if RECORDS_FILE in bundle.files:
         lines.append(f"  records     {bundle.files[RECORDS_FILE]:,} in open windows")
     return [*lines, f"  bundle      {folder}"]
+
+
+def _state_line(bundle: HandoverBundle) -> str:
+    if TIMERS_FILE in bundle.files:
+        return f"  timers      {bundle.files[TIMERS_FILE]:,} pending, {bundle.files[STATES_FILE]:,} keys"
+    return f"  windows     {bundle.files[WINDOWS_FILE]:,} open"

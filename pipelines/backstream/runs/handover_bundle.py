@@ -18,6 +18,8 @@ from backstream.runs.home import write_json
 SCHEMA_VERSION = 1
 _MANIFEST_NAME = "bundle.json"
 PARTITIONS_FILE, WINDOWS_FILE, RECORDS_FILE = "partitions.parquet", "windows.parquet", "records.parquet"
+TIMERS_FILE, STATES_FILE = "timers.parquet", "states.parquet"
+"""The pending timers and the state of a process function, which has no windows."""
 
 
 @dataclass(frozen=True, slots=True)

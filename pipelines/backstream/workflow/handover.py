@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,13 +24,19 @@ from backstream.native.task import TIMES, duckdb_type
 from backstream.runs.handover_bundle import (
     PARTITIONS_FILE,
     RECORDS_FILE,
+    STATES_FILE,
+    TIMERS_FILE,
     WINDOWS_FILE,
     HandoverBundle,
 )
 from backstream.runs.home import replace_file
 from backstream.runs.plan import Mode, Plan
 from backstream.spark.watermarks.resolve import list_expected_partitions
+from backstream.workflow.handover_process import compute_process_tables, list_process_problems
 from backstream.workflow.handover_stream import CutState, CutStream, compute_cut_state
+
+if TYPE_CHECKING:
+    import duckdb
 
 _MEMORY_MB = 4_000
 """Memory of DuckDB; it spills to a temporary folder above it."""
@@ -65,8 +71,9 @@ def hand_over_run(plan: Plan, at_ms: int, folder: Path | None = None) -> tuple[H
     with open_database(_MEMORY_MB) as database:
         database.execute(f"SET threads = {os.cpu_count() or 1}")
         state = compute_cut_state(database, cut)
+        tables = _list_tables(database, cut, state)
     instant = instant_text(at_ms).replace(":", "")
-    return _write_bundle(plan, cut, state, folder or plan.folder.path / "handover" / instant)
+    return _write_bundle(plan, cut, state, tables, folder or plan.folder.path / "handover" / instant)
 
 
 def _require_supported(plan: Plan, definition: Definition) -> None:
@@ -79,8 +86,8 @@ def _require_supported(plan: Plan, definition: Definition) -> None:
 def _list_problems(plan: Plan, definition: Definition) -> Iterator[str]:
     if plan.mode is not Mode.REPLAY:
         yield f"only a replay has watermarks, and this run is a {plan.mode.value}"
-    if definition.code_columns is not None:
-        yield "its rows come from your own code, whose state backstream does not know"
+    if definition.job is not None:
+        yield "its rows come from your own Spark job, which has no state between windows"
     kinds = {strategy.kind for strategy in definition.emission.strategies}
     if StrategyKind.CUSTOM in kinds:
         yield "the state of a custom watermark generator depends on each of its records"
@@ -92,10 +99,18 @@ def _list_problems(plan: Plan, definition: Definition) -> Iterator[str]:
     if marker is not None and plan.columns.get(marker) not in {*TIMES, "boolean", "bigint"}:
         yield f"watermark.marker must be a column with a boolean or a timestamp, got {marker!r}"
     cut = CutStream(definition, plan.columns, (), 0, 0)
-    if cut.needs_records:
-        for name, type_name in plan.columns.items():
-            if duckdb_type(type_name) is None:
-                yield f"the records of open windows are needed, and column {name!r} has the type {type_name}"
+    if definition.process is not None:
+        yield from list_process_problems(cut)
+    if cut.needs_records or definition.process is not None:
+        yield from _list_unreadable_columns(
+            plan, "the records" if definition.process else "the records of open windows"
+        )
+
+
+def _list_unreadable_columns(plan: Plan, needed: str) -> Iterator[str]:
+    for name, type_name in plan.columns.items():
+        if duckdb_type(type_name) is None:
+            yield f"{needed} are needed, and column {name!r} has the type {type_name}"
 
 
 def _require_unchanged_files(plan: Plan) -> None:
@@ -113,11 +128,22 @@ def _require_unchanged_files(plan: Plan) -> None:
             raise PlanError(msg)
 
 
-def _write_bundle(plan: Plan, cut: CutStream, state: CutState, folder: Path) -> tuple[HandoverBundle, Path]:
-    definition, clock = cut.definition, cut.clock
-    tables = {PARTITIONS_FILE: _partition_table(cut, state), WINDOWS_FILE: state.windows}
+def _list_tables(database: duckdb.DuckDBPyConnection, cut: CutStream, state: CutState) -> dict[str, pa.Table]:
+    """Return the tables of the bundle by file name."""
+    tables = {PARTITIONS_FILE: _partition_table(cut, state)}
+    if cut.definition.process is not None:
+        tables[TIMERS_FILE], tables[STATES_FILE] = compute_process_tables(database, cut, state.partitions)
+        return tables
+    tables[WINDOWS_FILE] = state.windows
     if state.records is not None:
         tables[RECORDS_FILE] = state.records
+    return tables
+
+
+def _write_bundle(
+    plan: Plan, cut: CutStream, state: CutState, tables: Mapping[str, pa.Table], folder: Path
+) -> tuple[HandoverBundle, Path]:
+    definition, clock = cut.definition, cut.clock
     folder.mkdir(parents=True, exist_ok=True)
     for name, table in tables.items():
         with replace_file(folder / name) as draft:
