@@ -18,8 +18,12 @@ from typing import Any
 
 from pyspark.sql import DataFrame, GroupedData, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
-from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
+from pyspark.sql.streaming.stateful_processor import (
+    ExpiredTimerInfo,
+    StatefulProcessor,
+    StatefulProcessorHandle,
+    TimerValues,
+)
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 SIZE_MS, DELAY, LATENESS_MS = 3_600_000, "10 minutes", 3_600_000
@@ -49,7 +53,7 @@ class Windows(StatefulProcessor):
         self._handle = handle
         self._windows = handle.getMapState("windows", "end_ms bigint", "events bigint, total bigint")
 
-    def handleInitialState(self, key: Any, initialState: Row, timerValues: TimerValues) -> None:  # noqa: N802, N803
+    def handleInitialState(self, key: Any, initialState: Any, timerValues: TimerValues) -> None:  # noqa: N802, N803
         """Restore a window: step 3 and 4 of the guide, partial aggregates and timers."""
         del key, timerValues
         end_ms = initialState.window_end_ms
@@ -58,7 +62,7 @@ class Windows(StatefulProcessor):
             self._handle.registerTimer(end_ms - 1)
         self._handle.registerTimer(end_ms - 1 + LATENESS_MS)
 
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: TimerValues) -> Iterator[Row]:  # noqa: N802, N803
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: TimerValues) -> Iterator[Row]:  # noqa: N802, N803
         """Add records to their windows."""
         # Step 2 of the guide: the watermark of the cut counts until the new one has passed it.
         watermark_ms = max(timerValues.getCurrentWatermarkInMs(), self._restored_watermark_ms)
@@ -84,7 +88,7 @@ class Windows(StatefulProcessor):
         del timerValues
         at_ms = expiredTimerInfo.getExpiryTimeInMs()
         if self._windows.containsKey((at_ms + 1,)):
-            events, total = self._windows.getValue((at_ms + 1,))
+            events, total = self._windows.getValue((at_ms + 1,)) or (0, 0)
             yield Row(key=key[0], window_end_ms=at_ms + 1, events=events, total=total)
         if self._windows.containsKey((at_ms + 1 - LATENESS_MS,)):
             self._windows.removeKey((at_ms + 1 - LATENESS_MS,))

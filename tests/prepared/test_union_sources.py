@@ -26,7 +26,8 @@ from backstream.eventtime.window_operator import Pane, PaneTiming, WindowResults
 from backstream.lake.catalog import open_catalog
 from backstream.runs.home import Home
 from backstream.workflow import prepare_source
-from backstream.workflow.advise import advice_text, prepare_advice, recommend_delay
+from backstream.workflow.advice_text import advice_text
+from backstream.workflow.advise import prepare_advice, recommend_delay
 from backstream.workflow.check_definition import check_definition
 from backstream.workflow.check_sample import check_sample
 from backstream.workflow.stale import find_stale_days

@@ -14,7 +14,8 @@ from tests.workflow.history import CLICKS, at, write_clicks, write_definition
 from backstream.eventtime.delay_analysis import CriticalDelays
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, instant_ms
 from backstream.runs.home import Home
-from backstream.workflow.advise import AssumedSettings, advice_text, prepare_advice, recommend_delay
+from backstream.workflow.advice_text import advice_text
+from backstream.workflow.advise import AssumedSettings, prepare_advice, recommend_delay
 
 SPAN_MS = (instant_ms("2024-03-01", "since"), instant_ms("2024-03-29", "until"))
 

@@ -28,7 +28,8 @@ from backstream.eventtime.watermark_sources import compute_watermarks
 from backstream.eventtime.window_operator import fire_windows
 from backstream.runs.home import HOME_VARIABLE, Home
 from backstream.spark.session import SMALL_DATA_SETTINGS
-from backstream.workflow.advise import AdviceRequest, advice_text, prepare_advice, recommend_delay
+from backstream.workflow.advice_text import advice_text
+from backstream.workflow.advise import AdviceRequest, prepare_advice, recommend_delay
 
 PROJECT = Path(__file__).parents[2]
 FLIGHTS = PROJECT / "pipelines" / "definitions" / "flights.toml"

@@ -81,7 +81,8 @@ def advise(  # noqa: PLR0913, PLR0917 - each is an option
 
     Example: `backstream advise flights --since 2013-02-01 --until 2013-03-01 --min-kept 0.99`
     """
-    from backstream.workflow.advise import AssumedSettings, advice_text, prepare_advice
+    from backstream.workflow.advice_text import advice_text
+    from backstream.workflow.advise import AssumedSettings, prepare_advice
 
     with report_errors():
         since_ms, until_ms = instant_ms(since, "--since"), instant_ms(until, "--until")

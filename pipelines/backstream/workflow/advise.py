@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 from backstream.definition.loader import load_definition, resolve_paths
 from backstream.definition.model import Definition, TimeKind
 from backstream.errors import PlanError, SpecError
-from backstream.eventtime.delay_analysis import DelayAdvice, DelayEffect, NormalDistribution, require_share
+from backstream.eventtime.delay_analysis import DelayAdvice, require_share
 from backstream.eventtime.emission import EmissionModel, Topology
-from backstream.eventtime.instants import HOUR_MS, MINUTE_MS, SECOND_MS, duration_text, instant_text
+from backstream.eventtime.instants import duration_text
 from backstream.eventtime.intervals import Interval, backfill_range
 from backstream.eventtime.outages import Outage
 from backstream.eventtime.records import SourceClock
@@ -33,21 +31,12 @@ from backstream.source.files import find_arrival_bounds, inspect_files, list_sou
 from backstream.spark.delay_analysis import AnalysisRange, load_arrival_buckets, measure_delays
 from backstream.spark.watermarks.resolve import has_gaps, list_expected_partitions
 from backstream.spark.windows.assignment import FixedWindow, end_step_ms
-from backstream.text import visible_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 STAGES = ("watermarks", "critical delays")
 """The two passes over the data, in order."""
-_SHARES = (0.5, 0.9, 0.95, 0.99, 0.999, 1.0)
-"""Quantiles of lateness for which the text shows a delay."""
-_DEVIATIONS = 2
-"""Standard deviations above the mean in the normal rule of thumb."""
-_BAR_WIDTH = 24
-_DELAY_WIDTHS = (14, 9, 9, 10, 13, 11)
-_COLUMN_GAP = 2
-_HOLDERS_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,168 +244,3 @@ def _current_delay_ms(definition: Definition) -> int | None:
         if kinds <= {StrategyKind.BOUNDED, StrategyKind.MONOTONOUS} and len(delays_ms) == 1
         else None
     )
-
-
-def advice_text(request: AdviceRequest, advice: DelayAdvice) -> str:
-    """Return the advice as text for a terminal."""
-    sections = [
-        _head(request, advice),
-        _delay_table(advice),
-        _recommendation(advice),
-        _allowed_lateness_table(advice),
-        _holder_table(advice),
-        _lateness_table(advice),
-    ]
-    return "\n\n".join(section for section in sections if section)
-
-
-def _holder_table(advice: DelayAdvice) -> str:
-    """Return the slowest partitions, if one of them should become idle; empty otherwise."""
-    if advice.idle_timeout_ms is None:
-        return ""
-    timeout = duration_text(advice.idle_timeout_ms)
-    rows = [("slowest partition", "held for", "longest silence", "from", "until")]
-    for holder in advice.holders[:_HOLDERS_SHOWN]:
-        held, silent = (_rough_duration(value_ms) for value_ms in (holder.held_ms, holder.silent_ms))
-        bounds = (_minute(holder.silent_from_ms), _minute(holder.silent_until_ms))
-        rows.append((visible_text(holder.source_partition), held, silent, *bounds))
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    lines = [
-        "Silent partitions hold the watermark back, whatever the delay is:",
-        *("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows),
-        f'Recommended: idle_timeout = "{timeout}", longer than nearly all pauses between records of a partition.',
-        f"To see the waits with it: backstream advise {advice.dataset} .. --idle-timeout {timeout}",
-    ]
-    return "\n".join(lines)
-
-
-def _allowed_lateness_table(advice: DelayAdvice) -> str:
-    """Return the dropped and late records by allowed lateness, with the current delay or the recommended one."""
-    sweep = advice.lateness_sweep()
-    if not sweep:
-        return ""
-    delay_ms = advice.recommended_ms if advice.current_ms is None else advice.current_ms
-    rows = [("allowed lateness", "dropped", "late", "kept", "")]
-    for lateness_ms, effect in sweep:
-        mark = "current" if lateness_ms == advice.lateness_ms else ""
-        counts = (f"{effect.dropped:,}", f"{effect.late:,}", _percent(effect.kept))
-        rows.append((duration_text(lateness_ms), *counts, mark))
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    lines = [f"Allowed lateness, with a delay of {duration_text(delay_ms)}:"]
-    for row in rows:
-        cells = [cell.rjust(width) for cell, width in zip(row[1:-1], widths[1:], strict=False)]
-        lines.append("  ".join([row[0].ljust(widths[0]), *cells, row[-1]]).rstrip())
-    return "\n".join(lines)
-
-
-def _minute(value_ms: int) -> str:
-    return instant_text(value_ms - value_ms % MINUTE_MS)
-
-
-def _head(request: AdviceRequest, advice: DelayAdvice) -> str:
-    definition, section = request.definition, request.definition.watermark
-    timeouts_ms = sorted({strategy.idle_timeout_ms for strategy in definition.emission.strategies})
-    idle = " or ".join(f"idle after {duration_text(ms)}" if ms else "never idle" for ms in timeouts_ms)
-    lateness, interval = duration_text(definition.lateness.allowed), duration_text(section.emit_interval)
-    windows = f"{len(advice.firings.ends_ms):,} {definition.window.kind} windows"
-    assumed = f"\nassumed: {visible_text(advice.assumed)}" if advice.assumed else ""
-    return (
-        f"{advice.dataset}  {advice.interval}  {advice.records:,} records, {windows}\n"
-        f"allowed lateness {lateness}, a watermark every {interval}, a silent partition is {idle}{assumed}"
-    )
-
-
-def _delay_table(advice: DelayAdvice) -> str:
-    """Return a line per delay."""
-    effects = [advice.at(delay_ms) for delay_ms in advice.shown_ms()]
-    max_count = max(effect.dropped + effect.late for effect in effects) or 1
-    marks = {advice.recommended_ms: "recommended", advice.current_ms: "current"}
-    if advice.recommended_ms == advice.current_ms:
-        marks = {advice.current_ms: "recommended, current"}
-    rows = [("delay", "dropped", "late", "kept", "median wait", "mean wait"), *map(_delay_cells, effects)]
-    # A column is wider than usual if a value is, so that columns never touch.
-    widths = [max(usual, *(len(row[at]) + _COLUMN_GAP for row in rows)) for at, usual in enumerate(_DELAY_WIDTHS)]
-    tails = ["# dropped, + late"]
-    tails += [f"{_bar(effect, max_count):<{_BAR_WIDTH}}  {marks.get(effect.delay_ms, '')}" for effect in effects]
-    lines = [
-        row[0].ljust(widths[0])
-        + "".join(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
-        + f"  {tail}"
-        for row, tail in zip(rows, tails, strict=True)
-    ]
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def _delay_cells(effect: DelayEffect) -> tuple[str, ...]:
-    waits = (_rough_duration(effect.wait.median_ms), _rough_duration(effect.wait.mean_ms))
-    return (
-        duration_text(effect.delay_ms),
-        f"{effect.dropped:,}",
-        f"{effect.late:,}",
-        _percent(effect.kept),
-        *waits,
-    )
-
-
-def _bar(effect: DelayEffect, max_count: int) -> str:
-    dropped = round(_BAR_WIDTH * effect.dropped / max_count)
-    total = round(_BAR_WIDTH * (effect.dropped + effect.late) / max_count)
-    return "#" * dropped + "+" * (total - dropped)
-
-
-def _recommendation(advice: DelayAdvice) -> str:
-    best, share = advice.at(advice.recommended_ms), f"{advice.keep * 100:.10g} %"
-    delay, waits = duration_text(best.delay_ms), _rough_duration(best.wait.median_ms)
-    counts = f"{best.dropped:,} are dropped, {best.late:,} late"
-    lines = [
-        f'Recommended: delay = "{delay}", the smallest that keeps {share} of the records; {counts}.',
-        f"The result of a window then waits {waits} for the watermark (median){_comparison(advice, best)}.",
-        f'For {share} in the first result of their window: delay = "{duration_text(advice.on_time_ms)}".',
-    ]
-    if best.wait.open_at_end:
-        lines.append(f"{best.wait.open_at_end:,} of the windows fire only because the recording ends.")
-    if advice.dropped.step_ms > 1:
-        lines.append(f"Delays are counted in steps of {duration_text(advice.dropped.step_ms)}.")
-    return "\n".join(lines)
-
-
-def _comparison(advice: DelayAdvice, best: DelayEffect) -> str:
-    if advice.current_ms is None:
-        return "; the definition has no delay of this kind to compare with"
-    more_ms = best.wait.median_ms - advice.at(advice.current_ms).wait.median_ms
-    if not more_ms:
-        return ", as with the current delay"
-    return f", {_rough_duration(abs(more_ms))} {'more' if more_ms > 0 else 'less'} than with the current delay"
-
-
-def _lateness_table(advice: DelayAdvice) -> str:
-    """Return the delays of the usual rules of thumb, which use only lateness, and the share that each keeps."""
-    lines = [
-        "By lateness alone, the delay at which a record would not have been behind the watermark:",
-        f"{'quantile':<14}{'delay':>14}{'not behind':>12}{'kept':>10}",
-    ]
-    for share in _SHARES:
-        delay_ms = advice.behind.smallest_delay_ms(share)
-        lines.append(f"{f'{share * 100:g} %':<14}{_lateness_cells(advice, delay_ms)}")
-    normal, below = NormalDistribution.fit(advice.behind), _percent(NormalDist().cdf(_DEVIATIONS))
-    rule = f"mean + {_DEVIATIONS} sd"
-    lines.append(f"{rule:<14}{_lateness_cells(advice, normal.delay_ms(_DEVIATIONS))}")
-    fit = f"mean {_rough_duration(round(normal.mean_ms))}, sd {_rough_duration(round(normal.deviation_ms))}"
-    lines.append(f"The last line is a normal distribution's ({fit}), which has {below} below {rule}.")
-    return "\n".join(lines)
-
-
-def _lateness_cells(advice: DelayAdvice, delay_ms: int) -> str:
-    shares = f"{_percent(advice.behind.unaffected_share(delay_ms)):>12}{_percent(advice.at(delay_ms).kept):>10}"
-    return f"{duration_text(delay_ms):>14}{shares}"
-
-
-def _percent(share: float) -> str:
-    """Return text such as `99.90 %`, rounded down: only a share of 1 is `100.00 %`."""
-    return f"{math.floor(share * 10_000 + 1e-6) / 100:.2f} %"
-
-
-def _rough_duration(value_ms: int) -> str:
-    """Return a duration rounded to seconds; from one hour on, to minutes."""
-    unit_ms = MINUTE_MS if abs(value_ms) >= HOUR_MS else SECOND_MS
-    return duration_text(round(value_ms / unit_ms) * unit_ms)

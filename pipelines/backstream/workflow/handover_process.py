@@ -91,7 +91,7 @@ def _load_rows(database: duckdb.DuckDBPyConnection, cut: CutStream, reading: Rea
 def _to_tables(states: Sequence[ProcessState], types: Mapping[str, pa.DataType]) -> tuple[pa.Table, pa.Table]:
     timers, values = [], []
     for state in states:
-        parts = state.key if len(types) != 1 else (state.key,)
+        parts: Sequence[Any] = (state.key,) if len(types) == 1 else cast("tuple[Any, ...]", state.key)
         key = dict(zip(types, parts, strict=True))
         timers += [key | {_TIMESTAMP: at_ms} for at_ms in state.timers_ms]
         values.append(key | {_STATE: json.dumps(state.state), _FUNCTION: json.dumps(state.function)})
