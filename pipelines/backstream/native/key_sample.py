@@ -180,5 +180,4 @@ def _key_condition(columns: Sequence[str], share: float) -> str:
     """Return the condition that the key in some columns is in a sample; without columns, there is only one key."""
     if share >= 1 or not columns:
         return "true"
-    texts = ", ".join(f"coalesce({column}::VARCHAR, chr(0))" for column in columns)
-    return f"hash(concat_ws(chr(1), {texts})) < {int(share * _HASHES)}::UBIGINT"
+    return f"hash({', '.join(columns)}) < {int(share * _HASHES)}::UBIGINT"
