@@ -90,7 +90,7 @@ def draw_window_timeline(timeline: WindowTimeline, frame: Frame) -> Markup:
         y = _number(y_of(level_ms))
         style = "hard" if level_ms == timeline.end_ms else "soft"
         content += _LINE.format(style, _number(frame.left), y, _number(right), y)
-        content += _TEXT.format("tick", _number(frame.left + 3), _number(y_of(level_ms) - 4), "start", name)
+        content += _TEXT.format("tick", _number(right - 3), _number(y_of(level_ms) - 4), "end", name)
         content += _TEXT.format(
             "tick", _number(frame.left - 5), _number(y_of(level_ms) + 4), "end", _clock_text(level_ms)
         )
