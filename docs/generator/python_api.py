@@ -9,6 +9,7 @@ from typing import Any
 
 import backstream
 from backstream import api
+from backstream.api import results, runs
 from docs.generator.docstrings import field_docstrings
 from docs.generator.markdown import document, prose, sentence, table
 
@@ -35,9 +36,11 @@ def page() -> str:
     return document("Python API", prose(api.__doc__), _EXAMPLE, *blocks)
 
 
-def _position(member: Any) -> tuple[bool, int]:
+def _position(member: Any) -> tuple[int, int]:
     """Return the order of a function in the source of the API; functions of other modules come first."""
-    return member.__module__ == api.__name__, inspect.getsourcelines(member)[1]
+    modules = [runs.__name__, results.__name__]
+    module = member.__module__
+    return modules.index(module) + 1 if module in modules else 0, inspect.getsourcelines(member)[1]
 
 
 def _member(member: Any) -> Iterator[str]:

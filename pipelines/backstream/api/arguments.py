@@ -1,0 +1,96 @@
+"""Convert the arguments of the functions: definitions, ranges, homes, and runs."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import NamedTuple
+
+from backstream.definition.folder import find_definition
+from backstream.definition.loader import load_definition
+from backstream.errors import SpecError
+from backstream.runs.home import Home
+from backstream.runs.plan import Mode, Plan
+from backstream.runs.settings import provide_settings
+from backstream.workflow.plan_request import PlanRequest
+from backstream.workflow.requested_range import parse_range
+
+RangeEnd = str | date
+"""An instant as ISO 8601 text, a `date` (midnight UTC), or a `datetime` with a time zone."""
+
+_TRIGGER = "python"
+
+
+class RunOptions(NamedTuple):
+    """Options of a plan besides its definition and range."""
+
+    mode: Mode | None
+    reason: str
+    is_unsealed_allowed: bool
+    gate_override: str
+
+    def request(
+        self,
+        definition: str | Path,
+        ends: tuple[RangeEnd, RangeEnd],
+        time_zone: str | None,
+        home: str | Path | None,
+    ) -> PlanRequest:
+        """Return the request for a plan of a range with these options."""
+        path, (since, until) = find_definition_file(definition), ends
+        requested = parse_range(instant_text_of(since), instant_text_of(until), time_zone)
+        return PlanRequest(
+            path,
+            requested.interval,
+            trigger=_TRIGGER,
+            home=open_home(home),
+            local_days=requested.local_days,
+            **self._asdict(),
+        )
+
+
+def load_run_plan(run: str | Path | Plan, home: str | Path | None) -> Plan:
+    """Return the plan of a run, or of the newest run of a definition."""
+    from backstream.workflow.report import load_plan
+
+    if isinstance(run, Plan):
+        return run
+    place = open_home(home)
+    return find_newest_plan(run, place) or load_plan(place, str(run))
+
+
+def find_newest_plan(definition: str | Path, home: Home) -> Plan | None:
+    """Return the newest plan of a definition, or None when there is no such definition."""
+    from backstream.workflow.history import find_newest_run
+
+    try:
+        path = find_definition_file(definition)
+    except SpecError:
+        return None
+    return find_newest_run(home, load_definition(path).name)
+
+
+def instant_text_of(end: RangeEnd) -> str:
+    """Return an end of a range as ISO 8601 text."""
+    return end if isinstance(end, str) else end.isoformat()
+
+
+def mode_of(mode: Mode | str | None) -> Mode | None:
+    """Return the mode with this name; None for that of the definition."""
+    try:
+        return None if mode is None else Mode(mode)
+    except ValueError:
+        msg = f"mode must be {' or '.join(Mode)}, got {mode!r}"
+        raise SpecError(msg) from None
+
+
+def find_definition_file(definition: str | Path) -> Path:
+    """Return the TOML file of a definition, after providing the settings of the project."""
+    provide_settings()
+    return find_definition(str(definition))
+
+
+def open_home(home: str | Path | None) -> Home:
+    """Return the home of a call, after providing the settings of the project."""
+    provide_settings()
+    return Home.from_environment() if home is None else Home(Path(home).resolve())
