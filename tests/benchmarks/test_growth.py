@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from benchmarks.growth import SHAPES, bar_of, costs, scaled
-from benchmarks.history import Shape, kept, made
+from benchmarks.history import kept, made
+from benchmarks.history_shape import Shape
 from benchmarks.results import Cost, Results
 from benchmarks.table import growth_columns, growth_rows, markdown
 

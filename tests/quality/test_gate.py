@@ -18,7 +18,8 @@ from tests.quality.example_run import (
     judged,
     metrics,
 )
-from tests.quality.mutations import WINDOW, changed, deleted, everywhere, share
+from tests.quality.faults import changed, deleted, everywhere
+from tests.quality.mutations import WINDOW, share
 
 from backstream.quality.gate import evaluate_suite
 from backstream.runs.manifest import Manifest
