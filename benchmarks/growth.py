@@ -22,7 +22,8 @@ from typing import NamedTuple
 
 from backstream.eventtime.instants import instant_text
 from backstream.runs.home import DEFINITIONS_VARIABLE, HOME_VARIABLE, WAREHOUSE_VARIABLE
-from benchmarks.history import NAME, Place, Shape, kept, made
+from benchmarks.history import kept, made
+from benchmarks.history_shape import NAME, Place, Shape
 from benchmarks.results import Cost
 from benchmarks.visit import VISITS
 
