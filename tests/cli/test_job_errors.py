@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from backstream.errors import SpecError, StorageError
-from backstream.jobs.job_errors import run_job
+from backstream.jobs.job_process import run_job
 from backstream.runs.home import ERROR_FILE_VARIABLE
 
 JAVA = (

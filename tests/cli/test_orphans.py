@@ -9,12 +9,12 @@ import sys
 
 import pytest
 
-from backstream.jobs.parent_task import GONE_STATUS, end_with_task
+from backstream.jobs.job_process import GONE_STATUS, end_with_task
 from backstream.runs.home import TASK_VARIABLE
 
 JOB = """\
 import time
-from backstream.jobs.parent_task import end_with_task
+from backstream.jobs.job_process import end_with_task
 end_with_task()
 print("ready", flush=True)
 time.sleep(60)

@@ -64,7 +64,7 @@ def test_one_place_for_tasks_and_one_for_jobs_read_the_declaration() -> None:
         str(file) for file, text in sources.items() if ".is_retryable:" in text or ".is_retryable else" in text
     }
 
-    assert readers == {"orchestration/tasks.py", "jobs/job_errors.py"}
+    assert readers == {"orchestration/tasks.py", "jobs/job_process.py"}
     assert [str(file) for file, text in sources.items() if "raise AirflowFailException" in text] == [
         "orchestration/tasks.py"
     ]

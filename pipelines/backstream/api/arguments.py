@@ -37,7 +37,7 @@ class RunOptions(NamedTuple):
         home: str | Path | None,
     ) -> PlanRequest:
         """Return the request for a plan of a range with these options."""
-        path, (since, until) = find_definition_file(definition), ends
+        path, (since, until) = _find_definition_file(definition), ends
         requested = parse_range(instant_text_of(since), instant_text_of(until), time_zone)
         return PlanRequest(
             path,
@@ -64,7 +64,7 @@ def find_newest_plan(definition: str | Path, home: Home) -> Plan | None:
     from backstream.workflow.history import find_newest_run
 
     try:
-        path = find_definition_file(definition)
+        path = _find_definition_file(definition)
     except SpecError:
         return None
     return find_newest_run(home, load_definition(path).name)
@@ -84,7 +84,7 @@ def mode_of(mode: Mode | str | None) -> Mode | None:
         raise SpecError(msg) from None
 
 
-def find_definition_file(definition: str | Path) -> Path:
+def _find_definition_file(definition: str | Path) -> Path:
     """Return the TOML file of a definition, after providing the settings of the project."""
     provide_settings()
     return find_definition(str(definition))

@@ -1,12 +1,38 @@
-"""Split aggregates into steps, as SQL: partial aggregates over records, merged ones, and the final value."""
+"""Classify aggregates, and split them into steps as SQL: partial aggregates, merged ones, and the result."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import sqlglot
+from sqlglot import exp
+
 from backstream.definition.spark_functions import AGGREGATES
 from backstream.definition.sql_calls import Call, Span, find_calls, replace_spans
+
+
+def is_record_count(call: str | None) -> bool:
+    """Return whether an aggregate is the plain number of records: `count(*)` or `count(1)`.
+
+    The call of a column of user code is None.
+    """
+    if call is None:
+        return False
+    parsed = sqlglot.parse_one(call, dialect="spark")
+    if not isinstance(parsed, exp.Count) or parsed.expressions:
+        return False
+    return isinstance(parsed.this, exp.Star | exp.Literal)
+
+
+def is_sum(call: str | None) -> bool:
+    """Return whether duplicating all records doubles the value: a count or a sum without `DISTINCT`."""
+    if call is None:
+        return False
+    parsed = sqlglot.parse_one(call, dialect="spark")
+    inner = parsed.this if isinstance(parsed, exp.Filter) else parsed
+    return isinstance(inner, exp.Count | exp.CountIf | exp.Sum) and not isinstance(inner.this, exp.Distinct)
+
 
 _MERGED_BY: Mapping[str, str] = {"count": "sum", "count_if": "sum", "sum": "sum", "min": "min", "max": "max"}
 _MEANS = ("avg", "mean")

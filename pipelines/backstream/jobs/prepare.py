@@ -10,8 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from backstream.jobs.job_errors import run_job
-from backstream.jobs.parent_task import end_with_task
+from backstream.jobs.job_process import end_with_task, run_job
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode
 from backstream.spark.session import submitted_session

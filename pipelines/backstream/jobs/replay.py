@@ -19,8 +19,7 @@ from pathlib import Path
 
 from backstream import __version__
 from backstream.definition.loader import require_unchanged_code, require_unchanged_definition
-from backstream.jobs.job_errors import run_job
-from backstream.jobs.parent_task import end_with_task
+from backstream.jobs.job_process import end_with_task, run_job
 from backstream.runs.home import RunFolder
 from backstream.runs.manifest import Manifest, list_unfinished_chunks, require_unchanged_inputs, version_warning
 from backstream.runs.plan import Plan

@@ -8,6 +8,7 @@ creates the tables and checks their field ids, because staged files contain thes
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table as IcebergTable
@@ -15,7 +16,6 @@ from pyiceberg.types import ListType
 
 from backstream.errors import ContractError, PlanError
 from backstream.lake.catalog import load_table, new_table_location
-from backstream.lake.column_comments import column_comments
 from backstream.lake.commit import with_retries
 from backstream.lake.ownership import TableOwner, record_owner, remember_definition
 from backstream.lake.scans import DAY_COLUMN
@@ -35,7 +35,34 @@ from backstream.lake.tables import (
     type_text,
 )
 from backstream.runs.plan import Plan, PlannedTable
-from backstream.runs.table_schemas import WINDOWS, Column, Table
+from backstream.runs.table_schemas import RECORD_COUNT, WINDOWS, Column, Table
+
+_COMMENTS = {
+    "window_start": "start of the window, inclusive",
+    "window_end": "end of the window, exclusive",
+    RECORD_COUNT: "number of records behind the row",
+    "run_id": "run that wrote the row",
+    "source_partition": "partition of the source from which the record came",
+    "event_time": "time at which the event happened",
+    "arrival_time": "time at which the record arrived",
+    "arrival_seq": "position of the record among those of the same arrival time",
+    "events": "records in the window: on time, late, dropped, and expired",
+    "on_time": "records that arrived before the watermark passed the window",
+    "late": "records that arrived later, within the allowed lateness",
+    "dropped": "records that arrived after the allowed lateness",
+    "expired": "records that this window no longer accepted, but a later one did",
+    "first_arrival": "earliest arrival time of the records",
+    "last_arrival": "latest arrival time of the records",
+    "fired_at": "time of the source's clock at the firing of the window",
+}
+
+
+def _column_comments(definition: Mapping[str, Any]) -> dict[str, str]:
+    """Return a comment per column: the meaning of fixed columns, and the expression of those of the definition."""
+    keys = dict.fromkeys(definition.get("source", {}).get("key", ()), "key")
+    computed = {**definition.get("aggregates", {}), **definition.get("derive_after", {})}
+    return {**_COMMENTS, **keys, **{name: str(expression) for name, expression in computed.items()}}
+
 
 _DESCRIPTION = "comment"
 """Table property that Spark and other readers show as the description of a table."""
@@ -120,7 +147,7 @@ def _plan_table(catalog: Catalog, dataset: str, wanted: Table, table: IcebergTab
 def _create_one(catalog: Catalog, plan: Plan, suffix: str) -> IcebergTable:
     planned = plan.tables[suffix]
     owner = TableOwner.from_plan(plan) if suffix == WINDOWS else None
-    comments = column_comments(plan.definition)
+    comments = _column_comments(plan.definition)
     columns = [
         Column(name, type_name, required, comments.get(name, ""))
         for name, type_name, _, required in planned.columns

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from backstream.definition.aggregate_kinds import is_record_count, is_sum
+from backstream.definition.mergeable import is_record_count, is_sum
 from backstream.definition.model import Definition
 from backstream.eventtime.instants import DAY_MS, instant_text
 from backstream.eventtime.intervals import Interval

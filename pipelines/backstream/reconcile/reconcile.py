@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from backstream.definition.aggregate_kinds import is_record_count
 from backstream.definition.loader import load_definition, resolve_paths
+from backstream.definition.mergeable import is_record_count
 from backstream.definition.model import Definition
 from backstream.definition.window_sections import SessionWindow
 from backstream.errors import SpecError

@@ -1,15 +1,23 @@
-"""Keep local copies of raw files that are elsewhere, one file each: in an object store, or in an Iceberg table."""
+"""Copy raw files that are elsewhere to the disk, one file each, and keep the copies."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from backstream.source.files import read_error_text
+from backstream.source.object_stores import StoreAccess
 from backstream.source.raw_files import RawFile
+
+if TYPE_CHECKING:
+    from backstream.source.table_files import TableFile
+
 
 _DRAFT_SUFFIX = ".draft"
 
@@ -46,6 +54,112 @@ class CopyFolder:
         return (path for path in self.folder.glob("*.parquet") if not path.name.startswith("."))
 
 
-def draft_of(target: Path) -> Path:
+def _draft_of(target: Path) -> Path:
     """Return the path of an unfinished copy; readers ignore its name."""
     return target.with_name(f".{target.name}{_DRAFT_SUFFIX}")
+
+
+_BLOCK_BYTES = 8 * 2**20
+_WHOLE_FILE_SHARE = 0.7
+"""Share of the bytes of a Parquet file from which on copying it is faster than selecting its columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchTask:
+    """A raw file to copy to `target`.
+
+    `columns` are the needed columns of a Parquet file; None: the whole file. `table_file` describes the data file
+    of an Iceberg table.
+    """
+
+    file: RawFile
+    target: str
+    access: StoreAccess
+    columns: tuple[str, ...] | None = None
+    table_file: TableFile | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FetchResult:
+    """The result of a task: the error, empty if there was none, and whether the raw file no longer exists."""
+
+    path: str
+    error: str = ""
+    is_deleted: bool = False
+
+
+def fetch_file(task: FetchTask) -> FetchResult:
+    """Copy a raw file; the copy appears by one rename, with the modification time of the raw file."""
+    target = Path(task.target)
+    draft = _draft_of(target)
+    try:
+        if task.table_file is None:
+            _copy_object(task, draft)
+        else:
+            from backstream.source.table_files import copy_table_file
+
+            copy_table_file(task.table_file, task.columns, draft)
+        if task.file.modified_ms:
+            os.utime(draft, ns=(task.file.modified_ms * 1_000_000,) * 2)
+        draft.replace(target)
+    except FileNotFoundError:
+        return FetchResult(task.file.path, "it no longer exists", is_deleted=True)
+    except (OSError, ValueError) as error:  # Arrow's errors are of these kinds
+        return FetchResult(task.file.path, read_error_text(error))
+    finally:
+        draft.unlink(missing_ok=True)
+    return FetchResult(task.file.path)
+
+
+def _copy_object(task: FetchTask, draft: Path) -> None:
+    filesystem, path = task.access.open(task.file.path)
+    with filesystem.open_input_file(path) as stream:
+        if stream.size() != task.file.size_bytes:
+            msg = f"it had {task.file.size_bytes} bytes when it was listed, and has {stream.size()} now"
+            raise ValueError(msg)
+        if task.columns is not None and copy_columns(stream, task.columns, draft):
+            return
+        stream.seek(0)
+        with draft.open("wb") as file:
+            while block := stream.read(_BLOCK_BYTES):
+                file.write(block)
+
+
+def copy_columns(stream: Any, columns: Sequence[str], draft: Path) -> bool:
+    """Write columns of a Parquet file, one row group at a time.
+
+    Returns:
+        Whether it did; not if the columns are most of the file, or it is damaged, which planning reports.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(stream, pre_buffer=True, coerce_int96_timestamp_unit="us")
+    except pa.ArrowException:
+        return False
+    wanted = [name for name in file.schema_arrow.names if name in set(columns)]
+    if not wanted or _share_of_bytes(file.metadata, wanted) >= _WHOLE_FILE_SHARE:
+        return False
+    groups = (file.read_row_group(number, columns=wanted) for number in range(file.num_row_groups))
+    write_groups(draft, pa.schema([file.schema_arrow.field(name) for name in wanted]), groups)
+    return True
+
+
+def write_groups(draft: Path, schema: Any, groups: Any) -> None:
+    """Write each table as one row group of a Parquet file."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetWriter(draft, schema) as writer:
+        for rows in groups:
+            writer.write_table(rows, row_group_size=max(1, rows.num_rows))
+
+
+def _share_of_bytes(metadata: Any, columns: Sequence[str]) -> float:
+    roots, wanted, total = set(columns), 0, 0
+    for group in range(metadata.num_row_groups):
+        for number in range(metadata.num_columns):
+            column = metadata.row_group(group).column(number)
+            total += column.total_compressed_size
+            wanted += column.total_compressed_size * (column.path_in_schema.partition(".")[0] in roots)
+    return wanted / total if total else 1.0

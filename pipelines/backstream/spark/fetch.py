@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pyspark.sql import SparkSession
 
-from backstream.source.fetch import FetchResult, FetchTask, fetch_file
+from backstream.source.copies import FetchResult, FetchTask, fetch_file
 from backstream.spark.session import ship_package
 
 _AT_ONCE = 4

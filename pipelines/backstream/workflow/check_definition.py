@@ -16,11 +16,11 @@ from backstream.native.supported import describe_engine, require_engine
 from backstream.quality.suites import require_valid_suite
 from backstream.runs.home import Home
 from backstream.source.columns import resolve_columns
-from backstream.source.compressions import require_known_compressions
 from backstream.source.files import list_source_files
 from backstream.source.footers import load_footers
 from backstream.source.raw_files import RawFile, list_raw_files
 from backstream.source.raw_types import list_missing_paths, load_raw_types, plain_types
+from backstream.source.text_files import require_known_compressions
 from backstream.workflow.prepare import list_parquet_to_prepare
 from backstream.workflow.raw_source import RawSource
 

@@ -14,7 +14,7 @@ from backstream.runs.plan import Chunk, InputFile
 from backstream.source.arrival_index import ArrivalIndex
 from backstream.source.time_columns import Longs
 from backstream.workflow.allowed_ranges import read_interval
-from backstream.workflow.run_scope import RunScope
+from backstream.workflow.plan_request import RunScope
 
 
 def require_few_chunks(scope: RunScope) -> None:

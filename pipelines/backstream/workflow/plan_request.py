@@ -1,4 +1,4 @@
-"""Define the request for a plan, which the command line, the Python API, and Airflow share."""
+"""Define the request for a plan, and the definition, the mode, and the range that it resolves to."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
+from backstream.definition.model import Definition
 from backstream.eventtime.intervals import Interval, LocalDays
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode
@@ -36,3 +37,19 @@ class PlanRequest:
     """Keys of the definition that have another value in this run; see `apply_overrides`."""
     local_days: LocalDays | None = None
     """The days of a time zone that the user requested; the range covers them."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunScope:
+    """The definition, mode and range of a run; `place` is the path of the definition for error messages."""
+
+    definition: Definition
+    mode: Mode
+    interval: Interval
+    place: str
+    home: Home
+
+    @property
+    def is_final(self) -> bool:
+        """Return whether the run publishes final results, which need sealed days."""
+        return self.mode is Mode.RECOMPUTE or self.definition.backfill.publish == "final"

@@ -27,10 +27,9 @@ from backstream.source.files import SourceFiles, find_arrival_bounds, list_sourc
 from backstream.source.footers import load_footers
 from backstream.workflow.allowed_ranges import find_event_span, needed_times, read_interval, require_range
 from backstream.workflow.chunk_plan import cut_chunks, require_few_chunks
-from backstream.workflow.plan_request import PlanRequest
+from backstream.workflow.plan_request import PlanRequest, RunScope
 from backstream.workflow.prepare import find_source_snapshots, require_prepared, summarize_preparation
 from backstream.workflow.removed_files import find_removed_files, write_files_read
-from backstream.workflow.run_scope import RunScope
 from backstream.workflow.run_tables import plan_run_tables
 
 

@@ -16,8 +16,7 @@ from backstream.definition.prepared import copies_folder, list_paths, prepared_f
 from backstream.errors import PlanError, StorageError
 from backstream.runs.home import Home
 from backstream.runs.input_files import FileList
-from backstream.source.copies import CopyFolder
-from backstream.source.fetch import FetchResult, FetchTask
+from backstream.source.copies import CopyFolder, FetchResult, FetchTask
 from backstream.source.object_stores import StoreAccess
 from backstream.source.prepared import PreparedSource, SourceListing
 from backstream.source.raw_files import RawFile, list_raw_files, list_source

@@ -1,22 +1,49 @@
-"""Read raw files, and write their records as prepared files."""
+"""Read raw files, call the transformation of the user, and write the records as prepared files."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from pyspark.sql import Observation, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from backstream.definition.prepared import MALFORMED_RECORD, REASON
+from backstream.errors import SpecError
 from backstream.source.prepared import BatchCounts
 from backstream.spark.preparation.damaged_files import explain_damaged_files
 from backstream.spark.preparation.line_numbers import number_malformed_lines
 from backstream.spark.preparation.prepared_columns import IS_KEPT, add_derived_columns, prepared_columns
 from backstream.spark.preparation.raw_records import load_raw_records
 from backstream.spark.preparation.settings import PARQUET_OPTIONS, Preparation
-from backstream.spark.preparation.transformation import explain_transformation, transform_records
 from backstream.spark.user_functions import register_functions
+
+
+def _transform_records(rows: DataFrame, preparation: Preparation) -> DataFrame:
+    """Return the rows after `source.transform`.
+
+    Raises:
+        SpecError: when the function cannot be loaded, or returns something else.
+    """
+    if preparation.transformation is None:
+        return rows
+    sides = preparation.side_inputs
+    function = preparation.transformation.load_function(1, dict.fromkeys(sides, "a DataFrame"))
+    transformed = function(rows, **sides)
+    if not isinstance(transformed, DataFrame):
+        kind = type(transformed).__name__
+        msg = f"{preparation.transformation} must return a DataFrame, got {kind} ({preparation.where})"
+        raise SpecError(msg)
+    return transformed
+
+
+def _explain_transformation(preparation: Preparation, paths: Sequence[str]) -> AbstractContextManager[None]:
+    """Convert an exception of the transformation into an error with its own lines and the raw files."""
+    if preparation.transformation is None:
+        return nullcontext()
+    more = f" and {len(paths) - 1:,} more files" if len(paths) > 1 else ""
+    return preparation.transformation.explain_errors(f"over {paths[0]}{more}")
 
 
 def prepare_files(
@@ -46,8 +73,8 @@ def prepare_files(
     with explain_damaged_files(preparation, paths):
         raw = load_raw_records(spark, preparation, paths, limit)
     raw = raw.observe(scanned, F.count(F.lit(1)).alias("rows"))
-    with explain_transformation(preparation, paths):
-        records = add_derived_columns(transform_records(raw, preparation), preparation)
+    with _explain_transformation(preparation, paths):
+        records = add_derived_columns(_transform_records(raw, preparation), preparation)
     prepared = records.select(*prepared_columns(records, preparation))
     is_unreadable = F.count_if(F.col(REASON).isNotNull()).alias("unreadable")
     is_malformed = F.count_if(F.col(REASON) == F.lit(MALFORMED_RECORD)).alias("malformed")
@@ -56,7 +83,7 @@ def prepare_files(
     left_out = F.count_if(~is_kept).alias("left_out")
     observed = prepared.observe(kept, returned, is_unreadable, is_malformed, left_out)
     observed = observed.where(is_kept).drop(IS_KEPT)
-    with explain_transformation(preparation, paths), explain_damaged_files(preparation, paths):
+    with _explain_transformation(preparation, paths), explain_damaged_files(preparation, paths):
         observed.write.options(**PARQUET_OPTIONS).parquet(str(folder))
         counts = kept.get
         if counts["malformed"]:

@@ -17,10 +17,9 @@ from backstream.definition.prepared import FILE
 from backstream.definition.source_section import Source
 from backstream.definition.values import TimeUnit
 from backstream.source.column_types import quote_column
-from backstream.source.compressions import require_known_compressions
-from backstream.source.csv_headers import group_by_header, has_header
 from backstream.source.files import read_error_text
 from backstream.source.reader import UnreadableError
+from backstream.source.text_files import group_by_header, has_header, require_known_compressions
 from backstream.source.wildcards import split_pattern
 from backstream.spark.preparation.settings import MALFORMED, Preparation
 from backstream.spark.preparation.times import instant_of_number
