@@ -58,7 +58,7 @@ class ConflictError(BackstreamError):
 
 
 class CommitError(BackstreamError):
-    """Other commits to a table came first at every attempt."""
+    """Other commits to a table were first at every attempt."""
 
     is_retryable = True  # other writers finish, and each attempt reads the new table state
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from backstream.jobs.job_process import GONE_STATUS, end_with_task
+from backstream.jobs.job_process import TASK_ENDED_STATUS, end_with_task
 from backstream.runs.home import TASK_VARIABLE
 
 JOB = """\
@@ -39,7 +39,7 @@ def test_a_job_ends_when_its_task_was_killed() -> None:
         assert job.stdout.readline() == "ready\n"
         task.kill()
     _, said = job.communicate(timeout=20)
-    assert job.returncode == GONE_STATUS
+    assert job.returncode == TASK_ENDED_STATUS
     assert said == f"parent task (process {task.pid}) no longer exists; stopping the Spark job\n"
 
 

@@ -112,7 +112,7 @@ def test_a_run_that_cannot_go_on_says_what_is_other_and_how_to_plan_anew(told: d
     assert len(Plan.read(Path(told["another run"][1])).inputs) == 2
     kind, message = told["cannot go on"]
     assert kind == "AirflowFailException"
-    assert "gone: " in message
+    assert "removed: " in message
     assert message.splitlines()[-1] == (
         "hint: to create a new plan, start a new run, or a Backfill with the configuration replan = true"
     )

@@ -209,7 +209,7 @@ def test_a_changed_and_a_removed_file_are_prepared_again(tmp_path: Path) -> None
     run()
     assert published(home, "payload_user_id") == sums_by_hour(events[:30] + events[40:])
     (tmp_path / "data/2.json").unlink()
-    with pytest.raises(QualityError, match=f"gone: {tmp_path}/data/2.json;"):
+    with pytest.raises(QualityError, match=f"removed: {tmp_path}/data/2.json;"):
         run()
     backstream.run(
         definition, "2024-03-01", "2024-03-03", home=home.path, allow_unsealed=True, gate_override="2 was a test"

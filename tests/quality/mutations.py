@@ -397,7 +397,7 @@ MUTATIONS: dict[str, Mutation] = {
     "one input file of an earlier run deleted": Mutation(
         {"every input file of earlier runs is still there": []},
         Verdict.FAIL,
-        plan={"gone": FileList(1, ("/data/a.parquet",))},
+        plan={"removed": FileList(1, ("/data/a.parquet",))},
     ),
     "one input file delivered twice": Mutation(
         {"no input file has the content of another one": []},

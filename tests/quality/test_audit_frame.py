@@ -239,7 +239,7 @@ def test_an_empty_run_has_no_window_and_one_row() -> None:
             "records_per_day": 0.0,
             "volume_score": 0.0,
             "files_skipped": 0,
-            "files_gone": 0,
+            "files_removed": 0,
             "files_equal": 0,
             "records_misplaced": 0,
         }

@@ -139,7 +139,7 @@ def test_a_plan_of_another_version_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(PlanError) as refused:
         Plan.read(file)
 
-    assert str(refused.value) == f"plan version must be 3, got 2: create a new plan ({file})"
+    assert str(refused.value) == f"plan version must be 4, got 2: create a new plan ({file})"
 
 
 @pytest.mark.parametrize(

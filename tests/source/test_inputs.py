@@ -20,7 +20,7 @@ from backstream.definition.loader import load_definition
 from backstream.errors import BackstreamError, ContractError, PlanError
 from backstream.runs.home import HOME_VARIABLE
 from backstream.runs.input_files import HIDDEN, OTHER_SUFFIX, FileList, SkippedFile
-from backstream.runs.input_notes import GONE_HINT, describe_inputs
+from backstream.runs.input_notes import REMOVED_HINT, describe_inputs
 from backstream.runs.plan import Mode, Plan
 
 SKIP = CLICKS.replace("[source]\n", '[source]\ncorrupt_files = "skip"\n')
@@ -263,20 +263,20 @@ def test_missing_files_that_published_runs_read_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_days(tmp_path, 1, 2, 3, 4)
-    assert not publish_days(tmp_path, 1, 2, 3).gone
+    assert not publish_days(tmp_path, 1, 2, 3).removed
     (tmp_path / "data/2.parquet").unlink()
     shutil.move(tmp_path / "data/3.parquet", tmp_path / "data/_3.parquet")
     (tmp_path / "data/4.parquet").unlink()  # no run has read it
 
     plan = planned(tmp_path, write_definition(tmp_path), "2024-03-01", "2024-03-06")
 
-    assert plan.gone == FileList(2, (f"{tmp_path}/data/2.parquet", f"{tmp_path}/data/3.parquet"))
+    assert plan.removed == FileList(2, (f"{tmp_path}/data/2.parquet", f"{tmp_path}/data/3.parquet"))
     assert Plan.read(plan.folder.plan) == plan
-    assert not planned(tmp_path, write_definition(tmp_path), "2024-03-01", "2024-03-02").gone
+    assert not planned(tmp_path, write_definition(tmp_path), "2024-03-01", "2024-03-02").removed
     monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "home"))
     command = ["plan", str(tmp_path / "clicks.toml"), "--since", "2024-03-02", "--until", "2024-03-03"]
     assert (
-        f"gone: 1 file that published runs of this range read: {tmp_path}/data/2.parquet; {GONE_HINT}"
+        f"removed: 1 file that published runs of this range read: {tmp_path}/data/2.parquet; {REMOVED_HINT}"
         in CliRunner().invoke(app, command).output.splitlines()
     )
 
@@ -287,11 +287,11 @@ def test_only_the_newest_run_of_a_day_determines_its_expected_files(tmp_path: Pa
     publish_days(tmp_path, 1)
     (tmp_path / "data/1b.parquet").unlink()
     again = planned(tmp_path, write_definition(tmp_path))
-    assert again.gone.count == 1
+    assert again.removed.count == 1
     publish_counts(again, [(at("1 05:00"), at("1 05:01"), "A", 1, "home")])
     later(again)
 
-    assert not planned(tmp_path, write_definition(tmp_path)).gone
+    assert not planned(tmp_path, write_definition(tmp_path)).removed
 
 
 def later(plan: Plan) -> None:
@@ -307,7 +307,7 @@ def test_a_moved_source_has_no_missing_files(tmp_path: Path) -> None:
 
     plan = planned(tmp_path, write_definition(tmp_path, path=f'"{tmp_path}/archive"'))
 
-    assert not plan.gone
+    assert not plan.removed
 
 
 def test_unused_columns_may_change_their_type_or_be_missing(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from backstream.eventtime.instants import instant_ms
 from backstream.eventtime.intervals import Interval
 from backstream.report.delay_histogram import count_delays
 from backstream.runs.home import Home
-from backstream.runs.input_notes import GONE_HINT
+from backstream.runs.input_notes import REMOVED_HINT
 from backstream.runs.plan import Plan
 from backstream.runs.results import Audit, CheckOutcome, Verdict
 from backstream.source.files import inspect_files, list_source_files
@@ -60,7 +60,7 @@ def test_a_skipped_file_is_a_warning_in_the_report_and_makes_no_day_stale(
     assert audit.verdict is Verdict.WARN
     assert outcomes(audit) == {
         SKIPPED: (CheckOutcome.WARN, "files skipped: 1"),
-        GONE: (CheckOutcome.PASS, "files gone: 0"),
+        GONE: (CheckOutcome.PASS, "files removed: 0"),
     }
     report = plan.folder.report.read_text()
     assert f"{tmp_path}/data/1b.parquet, 1 row: {BAD_PAGE}".replace("'", "&#39;") in report
@@ -73,7 +73,7 @@ def test_a_removed_file_of_an_earlier_run_fails_the_gate_unless_a_user_overrides
     write_days(tmp_path, 1)
     write_clicks(tmp_path / "data/1b.parquet", [(at("1 07:00"), at("1 07:01"), "A", 9, "home")])
     definition = write_definition(tmp_path, CLICKS + LENIENT)
-    assert outcomes(run(spark, planned(tmp_path, definition)))[GONE] == (CheckOutcome.PASS, "files gone: 0")
+    assert outcomes(run(spark, planned(tmp_path, definition)))[GONE] == (CheckOutcome.PASS, "files removed: 0")
     (tmp_path / "data/1b.parquet").unlink()
 
     plan = planned(tmp_path, definition)
@@ -82,7 +82,7 @@ def test_a_removed_file_of_an_earlier_run_fails_the_gate_unless_a_user_overrides
 
     first, removed, _, hint = str(caught.value).splitlines()
     assert first.startswith(f"failed: {GONE}; ")
-    assert removed == f"  gone: {tmp_path}/data/1b.parquet; {GONE_HINT}"
+    assert removed == f"  removed: {tmp_path}/data/1b.parquet; {REMOVED_HINT}"
     assert hint == f"hint: the report is at {plan.folder.report}"
     assert (
         f"1 file that published runs of this range read: {tmp_path}/data/1b.parquet"

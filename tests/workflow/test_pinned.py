@@ -74,7 +74,7 @@ def test_at_most_ten_removed_files_are_listed(tmp_path: Path) -> None:
     with pytest.raises(PlanError) as caught:
         require_unchanged_inputs(plan)
 
-    listed = "".join(f"\n  gone: {tmp_path}/data/f{number:02}.parquet" for number in range(1, 11))
+    listed = "".join(f"\n  removed: {tmp_path}/data/f{number:02}.parquet" for number in range(1, 11))
     assert str(caught.value) == (
         f"cannot run {plan.run_id}: 12 input files of 14 cannot be read as planned{listed}\n  and 2 more"
         "\n\nhint: restore the files, or create a new plan for the range"
@@ -139,7 +139,7 @@ def test_a_retried_job_fails_without_a_retry_before_spark_starts(
     assert status == 3  # no retry heals it
     assert capsys.readouterr().err.splitlines()[:2] == [
         f"PlanError: cannot run {plan.run_id}: 1 input file of 3 cannot be read as planned",
-        f"  gone: {tmp_path}/data/3.parquet",
+        f"  removed: {tmp_path}/data/3.parquet",
     ]
 
     write_definition(tmp_path, size='"2h"')

@@ -213,7 +213,7 @@ def test_a_lost_file_is_found(tmp_path: Path) -> None:
     receipt = published.verify()
     assert receipt.verified == 0
     assert receipt.findings[0].endswith(
-        f"1 input file of 1 cannot be read as planned; gone: {tmp_path}/data/a.parquet"
+        f"1 input file of 1 cannot be read as planned; removed: {tmp_path}/data/a.parquet"
     )
 
 

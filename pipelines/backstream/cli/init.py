@@ -1,4 +1,4 @@
-"""Define the command `init`, which writes a project, a DAG file, or a definition from what lies in an archive."""
+"""Define the command `init`, which writes a project, a DAG file, or a definition from the files of an archive."""
 
 from __future__ import annotations
 

@@ -277,7 +277,7 @@ def require_unchanged_code(plan: Plan) -> None:
 
     Raises:
         PlanError: with the class or function whose package changed.
-        SpecError: when its package is gone.
+        SpecError: when its package no longer exists.
     """
     for code in parse_definition(plan.definition, f"plan {plan.run_id}").user_code:
         planned = plan.code.get(code.target)

@@ -64,7 +64,7 @@ def _keep_trace(error: Exception, folder: Path) -> str:
     return f"the trace is in {file}"
 
 
-GONE_STATUS = 143
+TASK_ENDED_STATUS = 143
 _POLL_S = 1.0
 
 
@@ -96,7 +96,7 @@ def _watch(pid: int, start_ticks: str | None) -> None:
 def _end(pid: int) -> NoReturn:
     line = f"parent task (process {pid}) no longer exists; stopping the Spark job"
     print(line, file=sys.stderr, flush=True)  # noqa: T201 - people read the log
-    os._exit(GONE_STATUS)
+    os._exit(TASK_ENDED_STATUS)
 
 
 def _start_ticks(pid: int) -> str | None:

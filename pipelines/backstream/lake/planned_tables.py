@@ -42,7 +42,7 @@ _COMMENTS = {
     "window_end": "end of the window, exclusive",
     RECORD_COUNT: "number of records behind the row",
     "run_id": "run that wrote the row",
-    "source_partition": "partition of the source from which the record came",
+    "source_partition": "source partition of the record",
     "event_time": "time at which the event happened",
     "arrival_time": "time at which the record arrived",
     "arrival_seq": "position of the record among those of the same arrival time",

@@ -57,7 +57,7 @@ class RangeCopy:
 
     @classmethod
     def from_rollback(cls, catalog: Catalog, run: PublishedRun) -> Self | None:
-        """Return the copy that the rollback of a run makes; None if the run made none, or the table is gone."""
+        """Return the copy for the rollback of a run; None if the run made none, or the table does not exist."""
         text = snapshots.summary_property(run.snapshot, snapshots.TARGET)
         target = TargetTable.from_text(text) if text else None
         if target is None or not catalog.table_exists(target.identifier):

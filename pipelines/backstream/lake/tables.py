@@ -108,7 +108,7 @@ def create_table(
         catalog: the catalog of the lake.
         name: the name of the table.
         wanted: the columns and the day column of the partitioning.
-        location: the location of its files; None: as `new_table_location` says.
+        location: the location of its files; None: that of `new_table_location`.
         properties: properties in addition to those of every table.
         order: the columns of the sort order, for programs that rewrite files; the job doesn't sort its files.
     """

@@ -89,13 +89,13 @@ def split_outputs(rows: Mapping[str, int], outputs: Mapping[str, TaskOutput | No
 def register_thresholds(database: duckdb.DuckDBPyConnection, thresholds: TaskThresholds | None) -> None:
     """Create the table `thresholds`, with a row per window number.
 
-    Its columns are the positions of `fired` and `gone`, each with the suffixes `ms`, `seq`, and `partition`.
+    Its columns are the positions of `fired` and `cleaned_up`, each with the suffixes `ms`, `seq`, and `partition`.
     """
     if thresholds is None:
         return
     count = len(thresholds.fired.time_ms)
     columns = {"n": pa.array(range(thresholds.first, thresholds.first + count), pa.int32())}
-    for name, positions in (("fired", thresholds.fired), ("gone", thresholds.gone)):
+    for name, positions in (("fired", thresholds.fired), ("cleaned_up", thresholds.cleaned_up)):
         columns |= {f"{name}_{suffix}": values for suffix, values in _position_columns(positions, count).items()}
     database.register("threshold_rows", pa.table(columns))
     database.execute("CREATE TEMP TABLE thresholds AS SELECT * FROM threshold_rows")

@@ -74,15 +74,15 @@ class NativeCounts:
         if isinstance(self.cells, Tumbling):
             timing = "fate"
         elif self.thresholds is not None:
-            late = "WHEN is_gone THEN 'expired' WHEN is_fired THEN 'late'"
+            late = "WHEN is_cleaned_up THEN 'expired' WHEN is_fired THEN 'late'"
             timing = f"CASE WHEN late IS NULL THEN 'on_time' {late} ELSE 'on_time' END"
-        gone, dropped = "timing IN ('expired', 'dropped')", f"fate = {sql.quote_text(Fate.DROPPED)}"
+        cleaned_up, dropped = "timing IN ('expired', 'dropped')", f"fate = {sql.quote_text(Fate.DROPPED)}"
         counts = {
             "events": "true",
             "on_time": "timing = 'on_time'",
             "late": "timing = 'late'",
-            "dropped": f"{gone} AND {dropped}",
-            "expired": f"{gone} AND NOT {dropped}",
+            "dropped": f"{cleaned_up} AND {dropped}",
+            "expired": f"{cleaned_up} AND NOT {dropped}",
         }
         sums = [
             f"coalesce(sum(events) FILTER (WHERE {condition}), 0) AS {name}" for name, condition in counts.items()
@@ -119,8 +119,10 @@ class NativeCounts:
         lateness = ""
         if isinstance(self.cells, Sliding):
             position = ["late_arrival_time_ms", "late_arrival_seq", "late_source_partition"]
-            fired, gone = (sql.is_after(self.thresholds, which, position) for which in ("t_fired", "t_gone"))
-            lateness = f", late_arrival_time_ms AS late, {fired} AS is_fired, {gone} AS is_gone"
+            fired, cleaned_up = (
+                sql.is_after(self.thresholds, which, position) for which in ("t_fired", "t_cleaned_up")
+            )
+            lateness = f", late_arrival_time_ms AS late, {fired} AS is_fired, {cleaned_up} AS is_cleaned_up"
         columns = f"r.*, {sql.threshold_columns('t', self.thresholds)}"
         joined = f"SELECT {columns} FROM ({rows}) r LEFT JOIN thresholds t ON t.n = {number}"
         return f"SELECT *, nullif(t_fired_ms, {MAX_MS}) AS fired_at_ms{lateness} FROM ({joined})"

@@ -210,7 +210,7 @@ def is_after(thresholds: TaskThresholds, which: str, place: Sequence[str]) -> st
         which: the prefix of the threshold's columns, e.g., `t_fired`.
         place: the columns of arrival time, sequence, and partition.
     """
-    positions = thresholds.fired if which.endswith("fired") else thresholds.gone
+    positions = thresholds.fired if which.endswith("fired") else thresholds.cleaned_up
     if not len(positions.seq):
         return f"({place[0]} >= {which}_ms)"
     time_ms, seq, partition = place
@@ -274,7 +274,7 @@ def threshold_columns(table: str, thresholds: TaskThresholds) -> str:
     """Return the columns of thresholds that `is_after` compares, with aliases such as `t_fired_ms`."""
     suffixes_by_threshold = {
         "fired": ("ms", "seq", "partition") if len(thresholds.fired.seq) else ("ms",),
-        "gone": ("ms", "seq", "partition") if len(thresholds.gone.seq) else ("ms",),
+        "cleaned_up": ("ms", "seq", "partition") if len(thresholds.cleaned_up.seq) else ("ms",),
     }
     names = [f"{which}_{suffix}" for which, suffixes in suffixes_by_threshold.items() for suffix in suffixes]
     return ", ".join(f"{table}.{name} AS {table}_{name}" for name in names)

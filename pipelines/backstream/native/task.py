@@ -71,12 +71,12 @@ class TaskThresholds:
 
     first: int
     fired: TaskPositions
-    gone: TaskPositions
+    cleaned_up: TaskPositions
 
     @property
     def are_ticks(self) -> bool:
         """Return whether only the arrival time decides."""
-        return not len(self.fired.seq) and not len(self.gone.seq)
+        return not len(self.fired.seq) and not len(self.cleaned_up.seq)
 
 
 @dataclass(frozen=True, slots=True)

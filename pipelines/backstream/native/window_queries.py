@@ -105,7 +105,7 @@ class WindowQueries:
             "arrival_time": to_timestamp("arrival_ms"),
             "source_partition": "source_partition",
             "arrival_seq": "arrival_seq",
-            "cleaned_up_at": to_timestamp(f"nullif(t_gone_ms, {MAX_MS})"),
+            "cleaned_up_at": to_timestamp(f"nullif(t_cleaned_up_ms, {MAX_MS})"),
             "run_id": quote_text(task.dropped.run_id),
             **{key: column_alias(task.reading, key) for key in task.keys},
             **staging_columns(start_ms, task.chunks),
@@ -122,9 +122,8 @@ class WindowQueries:
         if self._task.thresholds is None:
             return records, fate + "ELSE 0 END" if self._records.has_copies else "0"
         joined = f"SELECT r.*, {self._threshold_columns('t')} FROM ({records}) r LEFT JOIN thresholds t USING (n)"
-        fate += (
-            f"WHEN NOT {self._is_after('t_fired')} THEN 0 WHEN NOT {self._is_after('t_gone')} THEN 1 ELSE 2 END"
-        )
+        has_fired, is_removed = self._is_after("t_fired"), self._is_after("t_cleaned_up")
+        fate += f"WHEN NOT {has_fired} THEN 0 WHEN NOT {is_removed} THEN 1 ELSE 2 END"
         return joined, fate
 
     def recomputed_windows(self) -> str:
@@ -147,10 +146,10 @@ class WindowQueries:
         position = [
             position if isinstance(self._window, Tumbling) else name for position, name in self._late_columns()
         ]
-        fired, gone = self._is_after("t_fired", position), self._is_after("t_gone", position)
+        fired, cleaned_up = self._is_after("t_fired", position), self._is_after("t_cleaned_up", position)
         early = "false" if isinstance(self._window, Tumbling) else f"{_LATE_POSITION[0]} IS NULL"
         classified = (
-            f"SELECT *, {early} OR NOT {fired} AS is_on_time, {early} OR NOT {gone} AS is_accepted"
+            f"SELECT *, {early} OR NOT {fired} AS is_on_time, {early} OR NOT {cleaned_up} AS is_accepted"
             f" FROM (SELECT r.*, {self._threshold_columns('t')} FROM ({rows}) r JOIN thresholds t USING (n))"
         )
         values: dict[str, str] = {}

@@ -95,7 +95,7 @@ RUN_COLUMNS = [
     "records_per_day",
     "volume_score",
     "files_skipped",
-    "files_gone",
+    "files_removed",
     "files_equal",
     "records_misplaced",
 ]
@@ -109,7 +109,7 @@ row,
 1 if none is replaced.
 
 `volume_score`: the deviation of `records_per_day` from past runs, by `volume_score`.
-`files_skipped`: damaged input files that were skipped. `files_gone`: input files of published runs of the range
+`files_skipped`: damaged input files that were skipped. `files_removed`: input files of published runs of the range
 that the source no longer has. `files_equal`: input files with the content of another one.
 `records_misplaced`: records that are not in the folder of their event time (`source.partition_filter`).
 """
@@ -253,7 +253,7 @@ def run_frame(
     is_replacing = row["replaced_rows"] > 0
     row["rows_ratio"] = _ratio(row["rows"], row["replaced_rows"]).where(is_replacing, 1.0)
     row["files_skipped"] = len(plan.skipped)
-    row["files_gone"] = plan.gone.count
+    row["files_removed"] = plan.removed.count
     row["files_equal"] = plan.equal_files.count
     row["records_misplaced"] = sum(records.records for records in plan.misplaced)
     return row.reset_index(drop=True)[RUN_COLUMNS]

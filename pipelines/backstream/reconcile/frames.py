@@ -1,4 +1,4 @@
-"""Map the columns of a live system's output to ours, and convert both sides to frames with the same columns.
+"""Map the columns of a live system's output to the published ones, and convert both sides to such frames.
 
 A mapping is written `window_start=ts:s,departures=n,mean_delay_min=`.
 """
@@ -150,7 +150,7 @@ def to_frame(rows: pa.Table, columns: ColumnMappings, shape: TableShape, side: s
     """Return keys, bounds in ms, and each aggregate as `<side>__<aggregate>`, a number or text.
 
     Raises:
-        SpecError: when a column has no instants, or values of another type than ours.
+        SpecError: when a column has no instants, or values of another type than the published ones.
     """
     content: dict[str, object] = {
         f"{KEY}{number}": _column_values(rows, column, shape.types[column.name], where)

@@ -62,7 +62,7 @@ def template_environment() -> jinja2.Environment:
 
 
 def _show_hidden(value: object) -> object:
-    """Return a value of a template with its hidden characters visible; markup of ours unchanged."""
+    """Return a value of a template with its hidden characters visible; markup of backstream unchanged."""
     return visible_text(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from backstream.runs.input_files import SHOWN
 from backstream.runs.plan import Plan
 
-GONE_HINT = (
-    "a file that was compacted or rewritten under another name is also gone; if other files contain its events,"
+REMOVED_HINT = (
+    "a file that was compacted or rewritten under another name is also removed; if other files contain its events,"
     " override the gate"
 )
 
@@ -66,7 +66,8 @@ def _describe_preparation(counts: Mapping[str, int]) -> Iterator[tuple[str, str]
 
 
 def _describe_changes(plan: Plan) -> Iterator[tuple[str, str]]:
-    if plan.gone:
-        yield "Gone", f"{plan.gone.count_text} that published runs of this range read: {plan.gone}; {GONE_HINT}"
+    if plan.removed:
+        files = plan.removed
+        yield "Removed", f"{files.count_text} that published runs of this range read: {files}; {REMOVED_HINT}"
     for name, files in plan.absent.items():
         yield "Null", f"column {name!r} is not in {files.count_text} and null there: {files}"

@@ -170,7 +170,7 @@ def _describe_change(file: InputFile) -> str | None:
     try:
         status = os.stat(file.path)  # noqa: PTH116 - thousands of files, each once
     except (FileNotFoundError, NotADirectoryError):
-        return f"gone: {file.path}"
+        return f"removed: {file.path}"
     if status.st_size != file.size_bytes:
         return f"changed: {file.path} had {file.size_bytes:,} bytes, has {status.st_size:,}"
     if (modified_ms := status.st_mtime_ns // _NS_PER_MS) != file.modified_ms:

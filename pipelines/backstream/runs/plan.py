@@ -29,7 +29,7 @@ from backstream.runs.packing import (
 from backstream.runs.plan_summary import PlanSummary
 from backstream.runs.table_schemas import ROW_POSITION
 
-PLAN_VERSION = 3
+PLAN_VERSION = 4
 _HASH_LENGTH = 12
 _OMITTED_IF_EMPTY = (
     "overrides",
@@ -41,7 +41,7 @@ _OMITTED_IF_EMPTY = (
     "prepared",
     "skipped",
     "damaged",
-    "gone",
+    "removed",
     "unopened",
     "equal_files",
     "misplaced",
@@ -141,7 +141,7 @@ class Plan:
     `columns` are the source columns of the definition, each with the Spark SQL type that holds its values in all
     files. `absent` lists the files without one of them, by column; the column is null there. `ignored` files are
     not data, by reason. `skipped` files are damaged and left out. `damaged` files are damaged but not needed by
-    this range, according to the bounds in an earlier plan. `gone` are missing files that published runs of this
+    this range, according to the bounds in an earlier plan. `removed` are deleted files that published runs of this
     range read. `unopened` files are in folders that cannot hold the range. `equal_files` have the content of
     another file. `misplaced` are the records that are not in the folder of their event time. `prepared` has the
     numbers of all records of a prepared source by `BatchCounts`. `code` maps each class or function of the user to
@@ -177,7 +177,7 @@ class Plan:
     ignored: Mapping[str, FileList] = field(default_factory=dict)
     skipped: tuple[SkippedFile, ...] = ()
     damaged: tuple[InputFile, ...] = ()
-    gone: FileList = field(default_factory=FileList)
+    removed: FileList = field(default_factory=FileList)
     unopened: FileList = field(default_factory=FileList)
     equal_files: FileList = field(default_factory=FileList)
     misplaced: tuple[MisplacedRecords, ...] = ()
@@ -319,7 +319,7 @@ def _from_json_types(content: Mapping[str, Any]) -> dict[str, Any]:
         "prepared": content.get("prepared", {}),
         "skipped": tuple(SkippedFile(**file) for file in content.get("skipped", ())),
         "damaged": tuple(InputFile(**file) for file in content.get("damaged", ())),
-        **_file_lists({name: content.get(name, {}) for name in ("gone", "unopened", "equal_files")}),
+        **_file_lists({name: content.get(name, {}) for name in ("removed", "unopened", "equal_files")}),
         "misplaced": tuple(MisplacedRecords(**records) for records in content.get("misplaced", ())),
         "side_inputs": {name: PinnedInput(**pin) for name, pin in content.get("side_inputs", {}).items()},
         "local_days": LocalDays(**local_days) if local_days else None,

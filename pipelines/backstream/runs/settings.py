@@ -123,7 +123,7 @@ def provide_settings(start: Path | None = None) -> list[SettingValue]:
 def misspelt_variables() -> Iterator[str]:
     """Yield a sentence per variable of this process whose name resembles that of a setting.
 
-    Other variables with the prefix are not ours to judge: a definition can refer to them.
+    Other variables with the prefix are not checked: a definition can refer to them.
     """
     known = {_setting_key(variable): variable for variable in (*SETTINGS, PROJECT_VARIABLE)}
     for name in sorted(os.environ):
@@ -139,7 +139,7 @@ def mask_secrets(text: str) -> str:
 
 
 def fill_references(text: str, variables: Mapping[str, str], where: str) -> str:
-    """Return a text with each `${NAME}` replaced by a variable; `$${NAME}` stands for `${NAME}`.
+    """Return a text with each `${NAME}` replaced by a variable; `$${NAME}` becomes `${NAME}`.
 
     Raises:
         SpecError: when a variable is not set.

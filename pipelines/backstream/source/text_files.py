@@ -77,7 +77,7 @@ def group_by_header(source: Source, paths: Iterable[str]) -> list[tuple[dict[str
     A file without a line is in no group.
 
     Raises:
-        UnreadableError: when a file is damaged, or compressed in another way than its suffix says.
+        UnreadableError: when a file is damaged, or compressed in another way than its suffix.
     """
     groups: dict[tuple[str, ...], list[str]] = {}
     for path in paths:

@@ -74,7 +74,7 @@ def replay_timers_of_streams(
 
 
 def _arrival_positions(events: DataFrame, stream: str, streams: Mapping[int, TimerInput]) -> DataFrame:
-    """Return the arrival position of each rise: all records with a lower watermark came before it."""
+    """Return the arrival position of each rise: all records with a lower watermark arrived before it."""
     rises = [
         (number, int(rise_ms), 0) for number, timer_input in streams.items() for rise_ms in timer_input.rises_ms
     ]

@@ -26,7 +26,7 @@ from backstream.quality.evidence import READ_OF_QUARANTINE, RunEvidence, count_u
 from backstream.quality.gate import evaluate_suite
 from backstream.runs.home import replace_file
 from backstream.runs.input_files import SHOWN
-from backstream.runs.input_notes import GONE_HINT
+from backstream.runs.input_notes import REMOVED_HINT
 from backstream.runs.manifest import Manifest, StagedFile, home_of, load_manifests
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.results import Audit, Verdict
@@ -131,9 +131,9 @@ def _refuse(plan: Plan, audit: Audit) -> None:
         msg = f"the audit of {audit.run_id} could not be completed: {audit.summary}\n  report: {report}"
         raise AuditError(msg)
     record_run(home_of(plan), ledger_row(plan, RunStatus.REFUSED, audit))
-    gone = [f"gone: {plan.gone}; {GONE_HINT}"] if plan.gone else []
+    removed = [f"removed: {plan.removed}; {REMOVED_HINT}"] if plan.removed else []
     equal = [f"equal files: {plan.equal_files}"] if plan.equal_files else []
-    details = [*gone, *equal, *(f"misplaced: {records}" for records in plan.misplaced[:SHOWN])]
+    details = [*removed, *equal, *(f"misplaced: {records}" for records in plan.misplaced[:SHOWN])]
     listed = "".join(f"\n  {line}" for line in details)
     msg = f"{audit.summary}: nothing was published{listed}\n\nhint: the report is at {report}"
     raise QualityError(msg)

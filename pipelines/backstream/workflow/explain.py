@@ -97,7 +97,7 @@ def explain_window(home: Home, dataset: str, window: str, key: Mapping[str, str]
     Raises:
         SpecError: when no window begins then, or the key does not fit.
         LedgerError: when no run published the day of the window.
-        PlanError: when the reference engine cannot compute the dataset, or an input file is gone.
+        PlanError: when the reference engine cannot compute the dataset, or an input file does not exist.
     """
     start_text, _, end_text = window.partition("/")
     start_ms = instant_ms(start_text, "--window")

@@ -121,7 +121,7 @@ def _to_plan(request: PlanRequest, scope: RunScope, source: _RunSource, definiti
         prepared=prepared.counts,
         damaged=source.files.damaged,
         code={code.target: code.source_hash() for code in definition.user_code},
-        gone=find_removed_files(scope.home, definition.name, definition.source, source.listed.paths, interval),
+        removed=find_removed_files(scope.home, definition.name, definition.source, source.listed.paths, interval),
         unopened=prepared.listing.unopened,
         equal_files=_find_equal_files(definition.source, source.inputs, prepared.listing.equal_files),
         misplaced=prepared.misplaced,

@@ -49,7 +49,7 @@ _MAX_MANIFESTS = 2 * MAX_CHUNKS_PER_JOB
 """The newest manifests that are read for an estimate: whole groups of chunks."""
 _ANSWER_LIMIT_MS = HOUR_MS
 """The time after the limit of an approval in which Airflow must have ended the run."""
-_NO_ANSWER = "nobody answered within the time limit, and Airflow has not recorded the end of the run"
+_NO_ANSWER = "there was no answer within the time limit, and Airflow has not recorded the end of the run"
 _REPORT_MS = 10 * SECOND_MS
 """The time in which a failed run may still write files, such as its report."""
 

@@ -117,7 +117,7 @@ def _guess_times(times: Sequence[SampledTime]) -> tuple[Choice, Choice]:
 
 
 def guess_arrival(event: SampledTime, times: Sequence[SampledTime]) -> Choice:
-    """Return the guess of the arrival time: a time that is hardly ever before the event time."""
+    """Return the guess of the arrival time: a time that is rarely before the event time."""
     later = [each for each in times if each is not event and share_not_before(event, each) >= _MIN_NOT_BEFORE]
     later.sort(key=lambda each: (not _has_word(each, _ARRIVAL_NAMES), -share_rising(each)))
     candidates = tuple(each.column.path for each in later)

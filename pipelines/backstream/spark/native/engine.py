@@ -13,7 +13,7 @@ from backstream.spark.failures import REFUSALS
 
 
 def is_native(group: ChunkGroup) -> bool:
-    """Return whether the native engine runs these chunks: as `backfill.engine` says, or if it supports them."""
+    """Return whether the native engine runs these chunks: it supports them, or `backfill.engine` requires it."""
     engine = group.definition.backfill.engine
     if engine != "auto":
         return engine == "native"

@@ -29,7 +29,7 @@ from backstream.spark.windows import aggregation
 from backstream.spark.windows.fate_counts import IN_A_WINDOW, FateCounts, count_fates
 
 _IS_OWNED = "is_owned"
-"""The column that says whether the chunks own the session of a record, with all events counted."""
+"""The column with whether the chunks own the session of a record, with all events counted."""
 
 
 @dataclass(frozen=True)

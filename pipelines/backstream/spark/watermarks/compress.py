@@ -181,7 +181,7 @@ def _replay_cells(
 def rows_in_arrival_order(cells: pa.Table, partitions: Sequence[str]) -> tuple[list[dict[str, Any]], list[Record]]:
     """Return cells and markers in arrival order, and one record for each."""
     numbers = {partition: number for number, partition in enumerate(partitions)}
-    # A cell comes after a marker of the same position: it stands for the last record of its block.
+    # A cell comes after a marker of the same position: it represents the last record of its block.
     rows = sorted(cells.to_pylist(), key=_sort_key)
     records = [
         Record(
