@@ -208,7 +208,7 @@ def test_the_gate_detects_a_changed_fate_in_the_job(folder: Path) -> None:
     with flipped_fate():
         assert run_job(plan) == 0
 
-    assert "the panes of every window are made of their records" in refusal(plan)
+    assert "the panes of every window contain their records" in refusal(plan)
 
 
 def test_an_input_file_that_is_replaced_between_plan_and_run_fails_the_job(

@@ -197,7 +197,7 @@ def test_what_goes_wrong_on_a_cluster_fails_the_job(jobs: dict[tuple[str, str], 
 def test_a_fate_that_is_flipped_on_a_cluster_is_found_by_the_gate(jobs: dict[tuple[str, str], Job]) -> None:
     job = jobs["a fate flipped", "cumulate"]
     assert job.status == 0, job.said
-    with pytest.raises(BackstreamError, match="the panes of every window are made of their records"):
+    with pytest.raises(BackstreamError, match="the panes of every window contain their records"):
         publish(job.plan)
 
 

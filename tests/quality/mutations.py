@@ -87,18 +87,18 @@ class Mutation:
 
 SOFT_MISSING = "expected windows have events, within the soft limit"
 HARD_MISSING = "expected windows have events, within the hard limit"
-ROWS_MADE = "the rows of every window are made of all its records"
-PANES_MADE = "the panes of every window are made of their records"
-BEHIND_A_ROW = "every record that was counted is behind a row"
-UNREADABLE = "the share of unreadable records keeps its {} limit"
-DUPLICATES = "the share of duplicates keeps its {} limit"
+ROWS_MADE = "the rows of every window contain all its records"
+PANES_MADE = "the panes of every window contain their records"
+BEHIND_A_ROW = "every counted record belongs to a row"
+UNREADABLE = "the share of unreadable records is within its {} limit"
+DUPLICATES = "the share of duplicates is within its {} limit"
 BAND = "the {} of the windows is in the band of past weeks"
 HALF = "every window with events has at least half of its expected events"
 CONTIGUOUS = "windows are contiguous: each lies on the grid and has its full size"
 
 
 def share(what: str, whom: str, limit: str) -> str:
-    return f"the {what} share of {whom} keeps {'its' if whom == 'the run' else 'the'} {limit} limit"
+    return f"the {what} share of {whom} is within {'its' if whom == 'the run' else 'the'} {limit} limit"
 
 
 RUN, PARTITION, WINDOW = "the run", "every source partition", "every window"
@@ -110,7 +110,7 @@ FIRST = [f"{name} 2026-03-01T00:00Z" for name in ("a", "b")]
 
 MUTATIONS: dict[str, Mutation] = {
     "no window at all": Mutation(
-        {"there is a window to judge": []}, Verdict.FAIL, none_at_all, quality={"expected": None}
+        {"the run has at least one window": []}, Verdict.FAIL, none_at_all, quality={"expected": None}
     ),
     "one window deleted": Mutation({SOFT_MISSING: [f"{AT_SIX} False"]}, Verdict.WARN, deleted),
     "one window emptied": Mutation(
@@ -325,8 +325,8 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "no record readable": Mutation(
         {
-            "there is a window to judge": [],
-            "some record could be read": [],
+            "the run has at least one window": [],
+            "at least one record could be read": [],
             UNREADABLE.format("hard"): [],
             UNREADABLE.format("soft"): [],
         },
@@ -360,7 +360,7 @@ MUTATIONS: dict[str, Mutation] = {
         ),
     ),
     "24 rows that would replace 100": Mutation(
-        {"the run writes enough rows for those that it replaces": []},
+        {"the run writes enough rows compared with the replaced ones": []},
         Verdict.FAIL,
         evidence=RunEvidence(replaced_by_day={SINCE_MS: 100}),
     ),
@@ -395,7 +395,7 @@ MUTATIONS: dict[str, Mutation] = {
         plan={"skipped": (SkippedFile("/data/a.parquet", 0, 0, "Parquet file size is 0 bytes"),)},
     ),
     "one input file of an earlier run deleted": Mutation(
-        {"every input file of earlier runs is still there": []},
+        {"every input file of earlier runs still exists": []},
         Verdict.FAIL,
         plan={"removed": FileList(1, ("/data/a.parquet",))},
     ),

@@ -46,8 +46,8 @@ def test_five_records_without_a_window_are_reported_with_their_source_partition(
 
     assert failing(audit) == {
         "every record with a fate is in its window": ["b 5"],
-        "the rows of every window are made of all its records": ["2026-03-01T06:00Z -5"],
-        "the panes of every window are made of their records": ["2026-03-01T06:00Z 15"],
+        "the rows of every window contain all its records": ["2026-03-01T06:00Z -5"],
+        "the panes of every window contain their records": ["2026-03-01T06:00Z 15"],
     }
     assert audit.verdict is Verdict.FAIL
     assert audit.summary == (
@@ -76,9 +76,9 @@ def test_an_unfinished_chunk_is_reported(timetable: Path) -> None:
 def test_a_run_with_no_window_to_judge_fails() -> None:
     audit, frame = evaluate_suite(PLAN, definition(Path(), expected=None), metrics([]), [fates_of([])], results=[])
 
-    assert failing(audit) == {"there is a window to judge": []}
+    assert failing(audit) == {"the run has at least one window": []}
     assert audit.verdict is Verdict.FAIL
-    assert audit.summary == "failed: there is a window to judge; no window was expected"
+    assert audit.summary == "failed: the run has at least one window; no window was expected"
     assert len(frame) == 0
 
 

@@ -86,7 +86,7 @@ def test_removed_records_are_reported_like_removed_files(
         table.delete("user = 'a'")
 
     assert stale_days(definition, home, spark) == [0, 1]
-    with pytest.raises(QualityError, match="every input file of earlier runs is still there"):
+    with pytest.raises(QualityError, match="every input file of earlier runs still exists"):
         run_orders(definition, home)
     backstream.run(
         definition, *RANGE, home=home.path, allow_unsealed=True, gate_override="a customer's data was deleted"

@@ -30,7 +30,7 @@ from backstream.workflow.stale import find_stale_days
 
 LENIENT = "\n[quality]\nmissing_ratio = { warn = 1.0, fail = 1.0 }\n"
 WITHOUT_SEQUENCE = CLICKS.replace('sequence = "seq"\n', "").replace('deduplicate_on = ["origin", "seq"]\n', "")
-SKIPPED, GONE = "no input file was skipped", "every input file of earlier runs is still there"
+SKIPPED, GONE = "no input file was skipped", "every input file of earlier runs still exists"
 
 
 def run(spark: SparkSession, plan: Plan) -> Audit:

@@ -9,12 +9,12 @@ from __future__ import annotations
 SOUND = {
     "bands": "8964f70b82464580f9511e448917ef84",
     "delivery": "9c085fa0eb798651c8b5a201a10774b0",
-    "inputs": "9b1adc29143a2abcd2c99708dd436373",
-    "lateness": "291c0cfeb8d675ba8ab007874939c422",
-    "records": "059a3abd0d073527c77cf57f7c491af4",
-    "results": "79b5742fc00ca956b1630b76b381f7a5",
+    "inputs": "a41752c69e93c5bf7a2522d089eeb10c",
+    "lateness": "682cd939f3ad4d3c33dbaa40317aa1b5",
+    "records": "0624649bbe5405f084c4808685a65399",
+    "results": "c08e3b5c90afbc237b94b1f18e6b58e2",
     "volume": "3280f149f8155a5894cb09077c1408e2",
-    "window_audit": "2ce029e903c80d9a92279d06a3608521",
-    "windows": "8fc06322e84ac41de3a9c3f2266dce00",
+    "window_audit": "5c7e6d006ab3bb5b0d9e690048636816",
+    "windows": "bd4dbacd5e7e73604ebe9b987e7bcfcf",
 }
 """Digests of valid suites by name, as `suites.suite_digest` computes them."""
