@@ -1,8 +1,14 @@
 from __future__ import annotations
 
+import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
+from tests.house.stored_names import stored_names
+
+COMMAND = re.compile(r"(?:`|\$ +)backstream ([a-z][a-z-]*)([^`\n]*)")
+"""A command in a span of code, or after a prompt."""
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -60,3 +66,27 @@ def test_make_demo_passes_on_that_it_is_to_end_by_itself() -> None:
 def test_continuous_integration_calls_the_one_test_command() -> None:
     script = (REPOSITORY / ".ci" / "run").read_text(encoding="utf-8")
     assert script.splitlines()[-1] == "make test"
+
+
+def unknown_commands(text: str, known: frozenset[str]) -> Iterator[str]:
+    """Yield the commands and options of a document that don't exist."""
+    for command, arguments in COMMAND.findall(text):
+        if command not in known:
+            yield command
+        options = re.findall(r"--[a-z][a-z-]*", arguments)
+        yield from (f"{command} {option}" for option in options if f"{command} {option}" not in known)
+
+
+def test_documents_name_only_commands_and_options_that_exist() -> None:
+    known = frozenset(stored_names()["commands"])
+    paths = [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")]
+    assert [
+        f"{path.relative_to(REPOSITORY)}: {unknown}"
+        for path in paths
+        for unknown in unknown_commands(path.read_text(encoding="utf-8"), known)
+    ] == []
+
+
+def test_an_unknown_command_or_option_is_found() -> None:
+    text = "`backstream run a.toml --since 1` `backstream resume`\n$ backstream run --until 2\nbackstream reads."
+    assert list(unknown_commands(text, frozenset({"run", "run --since"}))) == ["resume", "run --until"]

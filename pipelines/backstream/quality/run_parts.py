@@ -170,7 +170,7 @@ def _skipped_files(parts: RunParts, _: Mapping[str, Any]) -> Iterator[Row]:
         yield {"file": file.path, "expected": "a file without damage", "found": file.reason}
 
 
-def _gone_files(parts: RunParts, _: Mapping[str, Any]) -> Iterator[Row]:
+def _removed_files(parts: RunParts, _: Mapping[str, Any]) -> Iterator[Row]:
     for path in parts.plan.removed.first:
         yield {"file": path, "expected": "a file that earlier runs read", "found": "no file"}
 
@@ -215,7 +215,7 @@ _SEARCHES: Mapping[str, Callable[[RunParts, Mapping[str, Any]], Iterator[Row]]] 
     "rows_ratio": _days_with_few_rows,
     "volume_score": _unusual_days,
     "files_skipped": _skipped_files,
-    "files_removed": _gone_files,
+    "files_removed": _removed_files,
     "files_equal": _equal_files,
     "records_misplaced": _misplaced_records,
 }
