@@ -8,13 +8,15 @@ from contextlib import contextmanager, suppress
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
+    DynamoDbError,
     NamespaceAlreadyExistsError,
     NoSuchNamespaceError,
     NoSuchTableError,
     NotInstalledError,
+    RESTError,
 )
 from pyiceberg.table import Table
-from sqlalchemy.exc import NoSuchModuleError
+from sqlalchemy.exc import DBAPIError, NoSuchModuleError, SQLAlchemyError
 
 from backstream import __version__
 from backstream.errors import (
@@ -27,11 +29,26 @@ from backstream.errors import (
     storage_error,
 )
 from backstream.lake.catalog_address import SQL, CatalogAddress, namespace, table_identifier
-from backstream.lake.catalog_errors import describe_cause, is_catalog_error
 from backstream.lake.sql_catalog import create_sql_catalog, find_sql_catalog
 from backstream.lake.storage import Warehouse, create_folder
 from backstream.runs.home import WAREHOUSE_VARIABLE, Home
 from backstream.source.object_stores import describe_store_error, is_from_store
+
+_CLIENTS = frozenset(("requests", "urllib3", "thrift", "hive_metastore", "botocore", "google"))
+"""The packages with which PyIceberg calls the services of catalogs."""
+
+
+def is_catalog_error(error: BaseException) -> bool:
+    """Return whether an error is of a catalog, and not of a disk or an object store."""
+    package = type(error).__module__.partition(".")[0]
+    return isinstance(error, SQLAlchemyError | RESTError | DynamoDbError) or package in _CLIENTS
+
+
+def _describe_cause(error: BaseException) -> str:
+    """Return the message of the database or service itself, without the statement and its parameters."""
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    return str(cause).strip().replace("\n", "\n  ") or type(error).__name__
+
 
 FORMAT = "backstream.format"
 """Table property: the version of the table format."""
@@ -73,7 +90,7 @@ def _open_with(home: Home, opener: Callable[[CatalogAddress, Mapping[str, str]],
     except Exception as error:
         if not (is_catalog_error(error) or isinstance(error, ValueError)):
             raise
-        msg = f"cannot open the catalog {shown}\n  {describe_cause(error)}"
+        msg = f"cannot open the catalog {shown}\n  {_describe_cause(error)}"
         raise (CatalogError if is_catalog_error(error) else SetupError)(msg) from error
     catalog = catalog or _empty_catalog(home)
     warehouse = Warehouse.from_home(home)
@@ -183,7 +200,7 @@ def require_known_format(table: Table) -> Table:
 
 
 def _catalog_failed(catalog: Catalog, error: Exception) -> CatalogError:
-    facts = f"the catalog failed: {catalog.properties.get(_SHOWN, catalog.name)}\n  {describe_cause(error)}"
+    facts = f"the catalog failed: {catalog.properties.get(_SHOWN, catalog.name)}\n  {_describe_cause(error)}"
     if not (action := _attempt_text(error)):
         return CatalogError(facts)
     return CatalogError(

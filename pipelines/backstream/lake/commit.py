@@ -16,7 +16,7 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 from sqlalchemy.exc import SQLAlchemyError
 
 from backstream.errors import CommitError, CountError, LedgerError
-from backstream.lake.catalog_errors import is_catalog_error
+from backstream.lake.catalog import is_catalog_error
 from backstream.lake.snapshot_producers import OneTransaction, remove_manifests, stage_snapshot
 
 _ATTEMPTS = 8
