@@ -42,7 +42,9 @@ PAST_TENSES = frozenset(
     ]
 )
 """Participles that do not end in `ed`, except those that are also a present tense (`read`, `split`, `cut`)."""
-WORDS_OF_SPEECH = frozenset(["told", "tells", "says", "said", "heard", "hears", "asked", "asks"])
+WORDS_OF_SPEECH = frozenset(
+    ["tell", "told", "tells", "say", "says", "said", "hear", "heard", "hears", "asked", "asks"]
+)
 ENTRY_POINTS = {"main"}
 """The one name that each program has."""
 

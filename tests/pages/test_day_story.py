@@ -10,7 +10,7 @@ from tests.pages.test_days import day, row, seen
 
 from backstream.eventtime.instants import HOUR_MS, utc_datetime
 from backstream.pages.datasets import Dataset
-from backstream.pages.day_story import StoryEvent, tell_day
+from backstream.pages.day_story import StoryEvent, list_day_events
 from backstream.pages.days import calendar_days
 from backstream.pages.runs import RunAddress
 from backstream.pages.store import PageStore
@@ -66,7 +66,7 @@ def story(tmp_path: Path) -> list[StoryEvent]:
     state = replace(seen(DayIssue(day(1), "stale", "1 input file changed: c", 5), end=3), at_ms=HOURS[10])
     days = calendar_days(revisions, lambda _: {}, state)
     dataset = Dataset("flights", None, tuple(revisions), (), tuple(days), state, HOURS[11])
-    return tell_day(PageStore(home, ""), dataset, day(1), revisions, {"again": {"changed": 3}})
+    return list_day_events(PageStore(home, ""), dataset, day(1), revisions, {"again": {"changed": 3}})
 
 
 def test_a_day_tells_in_order_what_happened_who_did_it_and_why(story: list[StoryEvent]) -> None:

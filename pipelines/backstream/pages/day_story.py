@@ -1,4 +1,4 @@
-"""Tell the story of a day in order: its publications, late files, approvals, rollbacks, and comparisons.
+"""List the events of a day in order: its publications, late files, approvals, rollbacks, and comparisons.
 
 Everything is read from the ledger, and from files of the runs whose range has the day.
 """
@@ -59,7 +59,7 @@ class _Run:
     folder: RunFolder
     request: RunRequest | None
 
-    def tell(self, at_ms: int, kind: str, title: str, **facts: Any) -> StoryEvent:
+    def event(self, at_ms: int, kind: str, title: str, **facts: Any) -> StoryEvent:
         """Return an event of this run with its links."""
         request, row = self.request, self.row
         by_trigger = RunAddress.from_trigger(row.dataset, row.triggered_by)
@@ -75,7 +75,7 @@ class _Run:
         )
 
 
-def tell_day(
+def list_day_events(
     records: PageStore,
     dataset: Dataset,
     day_ms: int,
@@ -98,21 +98,21 @@ def tell_day(
     ]
     shown = dataset.day(day_ms)
     events = [
-        *_tell_results(runs, changes, shown.run_id if shown else None),
-        *_tell_late_files(runs, day_ms),
-        *_tell_approvals(runs),
-        *_tell_unended_runs(dataset, day_ms),
-        *_tell_dismissals(records, dataset, runs),
+        *_list_results(runs, changes, shown.run_id if shown else None),
+        *_list_late_files(runs, day_ms),
+        *_list_approvals(runs),
+        *_list_unended_runs(dataset, day_ms),
+        *_list_dismissals(records, dataset, runs),
     ]
     if shown and shown.note and shown.note.kind == "stale" and dataset.seen:
         facts = f"{shown.note.reason}; the published rows don't include them"
         events.append(StoryEvent(dataset.seen.at_ms, "warn", "Late files found", facts))
     if found := load_reconciled_days(records.home, dataset.name).get(day_ms):
-        events.append(_tell_comparison(found))
+        events.append(_comparison_event(found))
     return sorted(events, key=lambda event: event.at_ms)
 
 
-def _tell_results(
+def _list_results(
     runs: Iterable[_Run], changes: Mapping[str, Mapping[str, int]], current: str | None
 ) -> Iterator[StoryEvent]:
     """Yield how each run ended; the first publication has a title of its own."""
@@ -120,13 +120,13 @@ def _tell_results(
     for run in runs:
         row, by = run.row, _person(run)
         if undone := undone_run_id(row.run_id):
-            yield run.tell(
+            yield run.event(
                 row.finished_at_ms, "warn", "Rolled back", text=f"run {undone}", by=by, reason=row.reason
             )
         elif row.status is RunStatus.PUBLISHED:
             counts = changes.get(row.run_id, {})
             text = ", ".join(f"{count_of(count, 'value')} {change}" for change, count in sorted(counts.items()))
-            yield run.tell(
+            yield run.event(
                 row.finished_at_ms,
                 row.verdict or "none",
                 "Restated" if is_published else "First published",
@@ -140,7 +140,7 @@ def _tell_results(
             kind = "error" if row.status is RunStatus.FAILED else "fail"
             title = row.status.value.capitalize()
             text = (row.error or "").partition("\n")[0] or "nothing was published"
-            yield run.tell(row.finished_at_ms, kind, title, text=text, by=by, reason=row.reason)
+            yield run.event(row.finished_at_ms, kind, title, text=text, by=by, reason=row.reason)
 
 
 def _person(run: _Run) -> str:
@@ -149,7 +149,7 @@ def _person(run: _Run) -> str:
     return run.request.by or "schedule"
 
 
-def _tell_late_files(runs: Iterable[_Run], day_ms: int) -> Iterator[StoryEvent]:
+def _list_late_files(runs: Iterable[_Run], day_ms: int) -> Iterator[StoryEvent]:
     """Yield the files of the day that a publication read and no earlier one.
 
     Files are compared only if the earlier publication covers the whole chunk, so no file of another day counts.
@@ -167,7 +167,7 @@ def _tell_late_files(runs: Iterable[_Run], day_ms: int) -> Iterator[StoryEvent]:
                     listed = ", ".join(late[:_MAX_FILES])
                     more = f" and {len(late) - _MAX_FILES} more" if len(late) > _MAX_FILES else ""
                     text = f"{count_of(len(late), 'file')} that no earlier run had read: {listed}{more}"
-                    yield run.tell(run.row.started_at_ms, "info", "Late files found", text=text)
+                    yield run.event(run.row.started_at_ms, "info", "Late files found", text=text)
         covered.append((run.row, {name for _, _, names in chunks for name in names}))
 
 
@@ -178,19 +178,19 @@ def _load_chunk_files(folder: RunFolder) -> list[tuple[int, int, list[str]]]:
         return []
 
 
-def _tell_approvals(runs: Iterable[_Run]) -> Iterator[StoryEvent]:
+def _list_approvals(runs: Iterable[_Run]) -> Iterator[StoryEvent]:
     for run in runs:
         asked, decision = (
             ApprovalRequest.read(run.folder.approval_request),
             ApprovalDecision.read(run.folder.approval),
         )
         if asked:
-            yield run.tell(asked.asked_at_ms, "info", "Approval requested", text=asked.finding)
+            yield run.event(asked.asked_at_ms, "info", "Approval requested", text=asked.finding)
         if decision:
             title = "Approved" if decision.is_approved else "Rejected"
             at_ms = _parse_ms(decision.at, run.row.finished_at_ms)
             kind = "pass" if decision.is_approved else "fail"
-            yield run.tell(at_ms, kind, title, by=decision.by or "no approver answered in time")
+            yield run.event(at_ms, kind, title, by=decision.by or "no approver answered in time")
 
 
 def _parse_ms(text: str, otherwise_ms: int) -> int:
@@ -200,7 +200,7 @@ def _parse_ms(text: str, otherwise_ms: int) -> int:
         return otherwise_ms
 
 
-def _tell_unended_runs(dataset: Dataset, day_ms: int) -> Iterator[StoryEvent]:
+def _list_unended_runs(dataset: Dataset, day_ms: int) -> Iterator[StoryEvent]:
     for run in dataset.unended:
         if run.interval and run.interval.start_ms < day_ms + DAY_MS and day_ms < run.interval.end_ms:
             title = run.state.value.replace("_", " ").capitalize()
@@ -217,14 +217,14 @@ def _tell_unended_runs(dataset: Dataset, day_ms: int) -> Iterator[StoryEvent]:
             )
 
 
-def _tell_dismissals(records: PageStore, dataset: Dataset, runs: Iterable[_Run]) -> Iterator[StoryEvent]:
+def _list_dismissals(records: PageStore, dataset: Dataset, runs: Iterable[_Run]) -> Iterator[StoryEvent]:
     found = load_dismissals(records.home, dataset.name)
     for run_id, run in {run.row.run_id: run for run in runs}.items():
         if dismissal := found.get(run_id):
-            yield run.tell(dismissal.at_ms, "none", "Dismissed", by=dismissal.by, reason=dismissal.reason)
+            yield run.event(dismissal.at_ms, "none", "Dismissed", by=dismissal.by, reason=dismissal.reason)
 
 
-def _tell_comparison(found: ReconciledDay) -> StoryEvent:
+def _comparison_event(found: ReconciledDay) -> StoryEvent:
     if not found.differing:
         text = f"all {count_of(found.windows, 'window')} are equal to {found.theirs}"
         return StoryEvent(found.at_ms, "pass", "Compared with the live system", text)

@@ -11,7 +11,7 @@ from backstream.errors import BackstreamError, SpecError
 from backstream.eventtime.instants import DAY_MS, instant_ms, instant_text
 from backstream.pages import datasets, days
 from backstream.pages.airflow import Airflow, DagRun, RejectedError
-from backstream.pages.day_story import tell_day
+from backstream.pages.day_story import list_day_events
 from backstream.pages.days import DayStatus, runs_covering
 from backstream.pages.definitions import DefinitionEntry, find_definition_entry
 from backstream.pages.filters import Filter
@@ -82,7 +82,9 @@ def day_page(records: PageStore, dag_id: str, text: str, *, may_run: bool) -> Pa
         after=instant_text(day_ms + DAY_MS)[:10] if found.day(day_ms + DAY_MS) else "",
         of_run=of_run,
         windows=day_windows(folder, day_ms) if folder else None,
-        story=tell_day(records, found, day_ms, revisions, count_changes_by_run(records.home, found.name, day_ms)),
+        story=list_day_events(
+            records, found, day_ms, revisions, count_changes_by_run(records.home, found.name, day_ms)
+        ),
         may_run=may_run,
     )
 

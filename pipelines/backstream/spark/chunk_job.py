@@ -59,7 +59,7 @@ def replay_chunks(
     spark: SparkSession,
     plan: Plan,
     chunks: Sequence[Chunk],
-    tell: Callable[[Chunk, str], None] = lambda _, __: None,
+    on_stage: Callable[[Chunk, str], None] = lambda _, __: None,
 ) -> Iterator[Manifest]:
     """Run chunks in one application, and yield the manifest of each chunk when it is done.
 
@@ -70,7 +70,7 @@ def replay_chunks(
         spark: the session.
         plan: the plan of the chunks.
         chunks: some chunks of the plan, in its order.
-        tell: called from several threads with the chunk and the name of a stage of `STAGES` when the stage begins.
+        on_stage: called from several threads when a stage begins, with the chunk and a name of `STAGES`.
 
     Raises:
         ContractError: when the source or a table lacks promised columns.
@@ -93,7 +93,7 @@ def replay_chunks(
         try:
             while (
                 started := [
-                    pool.submit(_run_group, replace(group, chunks=group_members), tell)
+                    pool.submit(_run_group, replace(group, chunks=group_members), on_stage)
                     for group_members in islice(groups, _AT_ONCE - len(running))
                 ]
                 or running
@@ -112,13 +112,13 @@ def replay_chunk(spark: SparkSession, plan: Plan, chunk: Chunk) -> Manifest:
     return manifest
 
 
-def _run_group(group: ChunkGroup, tell: Callable[[Chunk, str], None]) -> list[Manifest]:
+def _run_group(group: ChunkGroup, on_stage: Callable[[Chunk, str], None]) -> list[Manifest]:
     """Run a group of chunks, write their manifests, and return them."""
     plan, chunks = group.plan, group.chunks
 
     def report_stage(stage: str) -> None:
         for chunk in chunks:
-            tell(chunk, stage)
+            on_stage(chunk, stage)
 
     attempt, watch = new_attempt(group), Stopwatch(report_stage)
     with (

@@ -52,15 +52,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Stopwatch:
-    """Seconds per stage for the manifest; `tell` is called when a stage begins."""
+    """Seconds per stage for the manifest; `on_stage` is called when a stage begins."""
 
-    tell: Callable[[str], None]
+    on_stage: Callable[[str], None]
     seconds: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Measure a stage."""
-        self.tell(name)
+        self.on_stage(name)
         begin = time.monotonic()
         yield
         self.seconds[name] = round(time.monotonic() - begin, 3)

@@ -85,7 +85,7 @@ class DelayHistograms:
 def measure_delays(
     spark: SparkSession,
     recorded: AnalysisRange,
-    tell: Callable[[str], None] = lambda _: None,
+    on_pass: Callable[[str], None] = lambda _: None,
     most: int = MAX_ROWS,
 ) -> DelayHistograms:
     """Return the effect of every delay on the records of a range.
@@ -93,12 +93,12 @@ def measure_delays(
     Args:
         spark: the session.
         recorded: the range and its stream.
-        tell: called with the name of each of the two passes over the data when it begins.
+        on_pass: called with the name of each of the two passes over the data when it begins.
         most: the largest number of histogram rows that the driver loads.
     """
-    tell("watermarks")
+    on_pass("watermarks")
     timeline = _undelayed_timeline(spark, recorded)
-    tell("critical delays")
+    on_pass("critical delays")
     lateness_ms = recorded.definition.lateness.allowed
     counts = (
         _load_records(spark, recorded)
