@@ -12,7 +12,7 @@ from tests.dags.answers import heavy, raised
 
 
 def dags(folder: str, *definitions: str) -> list[dict[str, Any]]:
-    """What is in a folder of DAG files, for each folder of definitions, and what parsing has imported."""
+    """Return the DAGs of a folder for each folder of definitions, with the heavy modules that parsing imported."""
     from airflow.dag_processing.dagbag import DagBag
 
     found = []
@@ -62,7 +62,7 @@ def _deadline(dag: Any) -> list[str] | None:
 
 
 def parse_s(folder: str, *definitions: str) -> list[float]:
-    """Seconds of a core that parsing a folder of DAG files takes, for each folder of definitions."""
+    """Return the seconds of processor time to parse a folder of DAG files, for each folder of definitions."""
     from time import process_time
 
     from airflow.dag_processing.dagbag import DagBag
@@ -169,7 +169,7 @@ def _weights(dag: Any, task_id: str) -> dict[str, int]:
 
 
 def _partial(task: Any) -> dict[str, Any]:
-    """The arguments that all tasks of a mapped task have."""
+    """Return the arguments that all tasks of a mapped task have."""
     arguments: dict[str, Any] = task.partial_kwargs
     return arguments
 
@@ -189,7 +189,7 @@ def _planned_in_group(path: str, request: dict[str, Any], context: dict[str, Any
 
 
 def ticks() -> dict[str, list[str]]:
-    """The data intervals of some schedules that touch the last two days of February 2024."""
+    """Return the data intervals of some schedules in the last two days of February 2024."""
     from backstream.eventtime.instants import instant_ms
     from backstream.eventtime.intervals import Interval
     from backstream.orchestration.run_range import data_intervals as ours
@@ -202,7 +202,7 @@ def ticks() -> dict[str, list[str]]:
 
 
 def restates() -> dict[str, Any]:
-    """What the task `restate` of a run starts: the run of another DAG, or why not."""
+    """Return the run that the task `restate` of each kind of run starts, or the reason for none."""
     return {
         "scheduled": _restated("SCHEDULED"),
         "backfill": _restated("BACKFILL"),

@@ -59,7 +59,7 @@ LOCAL_SPARK = json.dumps({"conn_type": "spark", "host": "local[2]"})
 
 
 def tasks() -> dict[str, Any]:
-    """What a task makes of errors, of choices in the form, of a missing connection, and how it calls Spark."""
+    """Return the results of tasks for errors, forms, and connections, and their commands for Spark."""
     return {
         "errors": _errors(),
         "modes": [_mode(choice) for choice in ("as defined", "", "replay", "recompute", "fast")],
@@ -101,7 +101,7 @@ def _private_parts() -> dict[str, Any]:
 
 
 def _ends() -> list[list[int | None]]:
-    """The ends of two runs, one in a team's own DAG, as stored when Airflow tells of a failure and a restart."""
+    """Return the recorded ends of two runs, one in a team's own DAG, after a failure and after a restart."""
     from airflow.listeners.listener import get_listener_manager
 
     from backstream.runs.home import Home
@@ -121,7 +121,7 @@ def _ends() -> list[list[int | None]]:
 
 
 def _errors() -> dict[str, list[str]]:
-    """What becomes of each of our errors inside a task: the class that Airflow sees, and the message."""
+    """Return the class and the message that Airflow gets for each error of backstream inside a task."""
     from backstream import errors as ours
 
     kinds = [kind for kind in vars(ours).values() if isinstance(kind, type)]
@@ -153,7 +153,7 @@ def _ask_for(**params: Any) -> Any:
 
 
 def _asked() -> str:
-    """What a filled-in form comes to; what Airflow's own parts add is not ours to refuse."""
+    """Return the parameters of a filled-in form; parameters of Airflow's own parts are not rejected."""
     return repr(_ask_for(delay="45m", chunk=None, mode="replay", openlineage={}))
 
 
@@ -177,7 +177,7 @@ def _decision(event: dict[str, Any]) -> str:
 
 
 def _alerts() -> list[str]:
-    """What the log says when nobody can be reached: not a word of the address, which has the token in it."""
+    """Return the log of alerts that cannot be sent; it must not contain the address, which has the token."""
     import io
     import logging
 
@@ -195,7 +195,7 @@ def _alerts() -> list[str]:
 
 
 def _provided(what: str, connection: dict[str, Any]) -> str:
-    """The address that a connection comes to."""
+    """Return the address that a connection provides."""
     from backstream.errors import SpecError
     from backstream.orchestration.connections import provide_lake
     from backstream.runs.home import Home
@@ -212,7 +212,7 @@ def _provided(what: str, connection: dict[str, Any]) -> str:
 
 
 def _masked() -> list[str]:
-    """What a log shows of the secrets, as they are and as an address has them."""
+    """Return the lines of a log with secrets, plain and encoded as in an address."""
     from airflow.sdk._shared.secrets_masker import redact  # what the log does with each line
 
     return [str(redact(f"it is {secret}")) for secret in ("se/cr+et", "se%2Fcr%2Bet", "t%2F1", "p%40%2Fw")]
@@ -234,7 +234,7 @@ def _submitted_to(connection: dict[str, Any]) -> list[str]:
 
 
 def clusters() -> dict[str, dict[str, Any]]:
-    """The command lines for clusters and their environment, as if the package for Kubernetes were installed."""
+    """Return the commands for clusters with their environment, as if the package for Kubernetes were installed."""
     vars(import_module("airflow.providers.apache.spark.hooks.spark_submit"))["kube_client"] = object()
     os.environ["AIRFLOW_CONN_BACKSTREAM_CATALOG"] = json.dumps(LAKE | {"host": "db"})
     os.environ["AIRFLOW_CONN_BACKSTREAM_WAREHOUSE"] = json.dumps(STORE)
@@ -281,7 +281,7 @@ def _submitter(status: int, *lines: str) -> Any:
 
 
 def _full_disk() -> dict[str, Any]:
-    """The error, the log, and the traces of a job that prints a trace of Java and its sentence."""
+    """Return the error, the log, and the traces of a job that prints a trace of Java and its sentence."""
     task = _submitter(4, _TRACE, _SENTENCE)
     task.application_args = ["--plan", str(Path("run/plan.json").resolve()), "--chunk", "0000"]
     error = raised(lambda: task.execute({}))
@@ -291,7 +291,7 @@ def _full_disk() -> dict[str, Any]:
 
 
 def _java_options() -> str:
-    """What a job's Java is asked for on a machine that gives huge pages to who asks."""
+    """Return the options of a job's Java on a machine that provides huge pages on request."""
     from backstream.spark import java
 
     java.HUGE_PAGES = Path("huge_pages")
@@ -303,7 +303,7 @@ def _java_options() -> str:
 
 
 def _settings_named(master: str) -> list[str]:
-    """Where `spark-submit` finds its settings: the file it is given, and the folder in its environment."""
+    """Return where `spark-submit` finds settings: the file in its options, the folder in its environment."""
     folder = Path("settings").resolve()
     folder.mkdir(exist_ok=True)
     (folder / "spark-defaults.conf").write_text("spark.ui.enabled false", encoding="utf-8")

@@ -13,7 +13,7 @@ ALL_YEARS = {"since": "0001-01-01T00:00:00Z", "until": "9999-12-31T00:00:00Z"}
 
 
 def plans(definition: str, home: str, late: str) -> dict[str, list[Any]]:
-    """What the task `plan` makes of runs of a definition: jobs, plan file and log, or error and message.
+    """Return the results of the task `plan` for some runs: jobs, plan file, and log, or error and message.
 
     The files of the source are those of `late` too, once a run has been planned.
     """
@@ -50,7 +50,7 @@ def plans(definition: str, home: str, late: str) -> dict[str, list[Any]]:
 
 
 def _requests(home: str) -> Any:
-    """The requests that the runs left, by trigger."""
+    """Return the requests of the runs by trigger."""
     from dataclasses import asdict
 
     from backstream.runs.home import Home
@@ -62,7 +62,7 @@ def _requests(home: str) -> Any:
 def _found(
     definition: str, unfinished: str = "", *, is_published: bool = False, **form: Any
 ) -> list[dict[str, Any]]:
-    """What a run of `restate_<name>` triggers while the run of `backfill_<name>` for some day is unfinished."""
+    """Return the runs that `restate_<name>` triggers while a run of `backfill_<name>` is unfinished."""
     from backstream.definition.loader import load_definition
     from backstream.orchestration import tasks as ours
     from backstream.orchestration.dags import restate_dag
@@ -119,7 +119,7 @@ def _planned(definition: str, run_id: str, form: dict[str, Any]) -> list[Any]:
 
 
 def _reported(plan: str, home: str) -> list[str]:
-    """What the task `report` returns and logs where what the pages show cannot be written."""
+    """Return the result and the log of the task `report` if the state for the pages cannot be written."""
     import io
     import logging
 
