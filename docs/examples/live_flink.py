@@ -140,6 +140,7 @@ def main() -> None:
     records = load_records(options.records, options.bundle)
     environment = StreamExecutionEnvironment.get_execution_environment()
     environment.set_parallelism(1)
+    environment.set_python_executable(sys.executable)
     bounded = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(DELAY_MS))
     timed = bounded.with_timestamp_assigner(EventTime(watermark_ms + DELAY_MS + 1))
     # The state comes before the records, in one stream.

@@ -14,6 +14,7 @@ from tests.workflow.history import CLICKS, at, planned, write_clicks, write_defi
 from tests.workflow.publishing import Click, publish_counts
 from typer.testing import CliRunner
 
+import backstream
 from backstream.cli import app
 from backstream.errors import SpecError
 from backstream.eventtime.instants import DAY_MS, epoch_ms
@@ -135,6 +136,13 @@ def test_another_definition_and_another_policy_have_their_causes(published: Publ
         "watermark.delay",
         "recompute instead of replay",
     ]
+
+
+def test_a_row_has_late_data_as_a_cause_only_if_it_has_new_records(published: Published) -> None:
+    published.add([(at("1 03:10"), at("3 00:00"), "B", number, f"page-{number}") for number in range(100)])
+    write_definition(published.folder, CLICKS.replace('size = "1h"', 'size = "2h"'))
+    (found,) = causes(published.preview(1.0))
+    assert found["definition"] > found["late data"] >= 100
 
 
 def test_a_row_that_was_changed_in_the_table_has_no_known_cause(tmp_path: Path) -> None:
@@ -262,3 +270,19 @@ def test_the_command_prints_the_preview(published: Published, monkeypatch: pytes
     assert "  read     2,100 rows in 2 files" in result.stdout
     wrong = CliRunner().invoke(app, [*asked, "--keys", "0%"])
     assert wrong.stderr == "error: --keys must be a share above 0% and up to 100%, such as 5%, got '0%'\n"
+
+
+def test_the_plan_and_python_show_the_same_preview(published: Published, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = published.folder / "home"
+    monkeypatch.setenv(HOME_VARIABLE, str(home))
+    published.add([(at("1 03:10"), at("3 00:00"), "B", number, f"page-{number}") for number in range(100)])
+    ends = ("2024-03-01", "2024-03-02")
+    found = backstream.preview(published.definition, *ends, keys=1.0, home=home)
+    assert (found.rows, causes(found)) == (Estimate(100, 100, 100), [{"late data": 100}])
+    result = CliRunner().invoke(
+        app, ["plan", str(published.definition), "--since", ends[0], "--until", ends[1], "--preview"]
+    )
+    assert result.exit_code == 0, result.output
+    assert "rows     100 change; in the sample 100 added, 0 removed, 0 changed\n" in result.stdout
+    with pytest.raises(SpecError, match="keys must be a share above 0 and up to 1, got 2"):
+        backstream.preview(published.definition, *ends, keys=2, home=home)
