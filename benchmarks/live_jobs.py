@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import subprocess
 import sys
@@ -86,7 +87,10 @@ def _write_events(folder: Path) -> None:
             name: pa.array([row[at] for row in hour], kind)
             for at, (name, kind) in enumerate(zip(names, kinds, strict=True))
         }
-        pq.write_table(pa.table(columns), folder / f"hour-{number:02}.parquet")
+        file = folder / f"hour-{number:02}.parquet"
+        pq.write_table(pa.table(columns), file)
+        # Structured Streaming reads files in the order of their times of modification.
+        os.utime(file, (_START.timestamp() + number, _START.timestamp() + number))
 
 
 def _write_bundle(folder: Path) -> Path:
