@@ -19,6 +19,7 @@ VISITED = (
     "/report?dag_id=backfill_flights&run_id=x",
     "/run?dag_id=backfill_flights&run_id=x",
     "/approval?dag_id=backfill_flights&run_id=x",
+    "/explain?dag_id=backfill_flights&window=2013-02-08T10:00Z",
     "/docs",
     "/openapi.json",
     "/redoc",

@@ -21,6 +21,7 @@ GUARDED = [
     "/report?dag_id=backfill_flights&run_id=x",
     "/run?dag_id=backfill_flights&run_id=x",
     "/approval?dag_id=backfill_flights&run_id=x",
+    "/explain?dag_id=backfill_flights&window=2013-02-08T10:00Z",
 ]
 
 

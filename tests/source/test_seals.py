@@ -41,7 +41,7 @@ def test_an_open_day_is_rejected_with_the_missing_arrivals(tmp_path: Path) -> No
 
     assert str(refused.value) == (
         f"cannot publish clicks as final: 2 of 3 days are not sealed ({file})"
-        "\n  2024-03-02 is missing: no arrival of A after 2024-03-03T06:00Z"
+        "\n  2024-03-02 is partial: no arrival of A after 2024-03-03T06:00Z"
         "\n  2024-03-03 is open: no arrival of A, B after 2024-03-04T06:00Z"
         "\n\nhint: end the range earlier, or add --allow-unsealed; the report and the ledger then show these days"
     )
@@ -73,7 +73,7 @@ def test_an_expected_partition_that_delivered_nothing_keeps_days_unsealed(tmp_pa
     with pytest.raises(PlanError) as refused:
         planned(tmp_path, write_definition(tmp_path, CLICKS + WITH_HORIZON + TWO_PARTITIONS))
 
-    assert "\n  2024-03-01 is missing: no arrival of B after 2024-03-02T06:00Z\n" in str(refused.value)
+    assert "\n  2024-03-01 is partial: no arrival of B after 2024-03-02T06:00Z\n" in str(refused.value)
 
 
 def test_seals_are_not_checked_without_a_horizon_or_for_live_results(tmp_path: Path) -> None:
