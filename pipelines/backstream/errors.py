@@ -32,17 +32,17 @@ class UserCodeError(BackstreamError, RuntimeError):
 
 
 class PlanError(BackstreamError, ValueError):
-    """A request cannot be planned, or a plan cannot be used."""
+    """A request cannot be planned, or a plan cannot be used; `field` is the wrong parameter, if it is one."""
 
     is_retryable = False  # a retry runs the same plan
 
+    def __init__(self, message: str, field: str = "") -> None:
+        super().__init__(message)
+        self.field = field
+
 
 class RangeError(PlanError):
-    """A range cannot contain events; `end` is its wrong end: `since` or `until`."""
-
-    def __init__(self, message: str, end: str = "") -> None:
-        super().__init__(message)
-        self.end = end
+    """A range cannot contain events; `field` is its wrong end: `since` or `until`."""
 
 
 class ContractError(BackstreamError, TypeError):

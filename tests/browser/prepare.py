@@ -15,7 +15,7 @@ from airflow.sdk import timezone
 from airflow.utils.session import create_session
 from airflow.utils.state import DagRunState, TaskInstanceState
 from airflow.utils.types import DagRunTriggeredByType, DagRunType
-from tests.browser.seed import DAG_ID, TEAM_RUN, WAITING
+from tests.browser.seed import CONF, DAG_ID, REFUSED_CONFS, TEAM_RUN, WAITING
 from tests.house.compose import commands
 
 from backstream.ui.app import application
@@ -66,6 +66,18 @@ def park(dag_id: str, run_id: str, group: str, session: Any) -> None:
             session.add(HITLDetail(ti_id=ti.id, options=["Approve", "Reject"], subject="Publish?", multiple=False))
 
 
+def write_refusals(file: Path) -> None:
+    """Write the error of `airflow dags trigger` for each of `REFUSED_CONFS`; null if it starts a run."""
+    found: list[str | None] = []
+    for conf in REFUSED_CONFS:
+        try:
+            run("dags", "trigger", "reprocess_visits", "--conf", json.dumps(CONF | conf))
+            found.append(None)
+        except Exception as error:  # noqa: BLE001 - the answer is its message
+            found.append(str(error))
+    file.write_text(json.dumps(found), encoding="utf-8")
+
+
 def write_routes(file: Path) -> None:
     """Write the paths of the pages by method, for tests that may not import Airflow."""
     found: dict[str, list[str]] = {}
@@ -92,6 +104,7 @@ def main(password: str) -> None:
             told = {"email": f"{name}@example.org", "role": security.find_role(role_name), "password": password}
             security.add_user(name, name, name, **told)
     write_routes(Path("routes.json"))
+    write_refusals(Path("refusals.json"))
     with create_session() as session:
         for run_id in WAITING:
             park(DAG_ID, run_id, "", session)

@@ -15,10 +15,12 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 from tests.browser.visits import publish_visits, write_definition
-from tests.lake.conftest import WINDOWS_TABLE, Lake
+from tests.lake.conftest import Lake
 
-from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS, instant_ms, instant_text
+from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS, instant_ms, instant_text, utc_datetime
 from backstream.lake.ledger import record_checks, record_run, run_row
 from backstream.lake.publish import publish_range
 from backstream.quality.audit_frame import WINDOW_COLUMNS
@@ -29,6 +31,7 @@ from backstream.runs.plan import ArrivalOrder, Chunk, InputFile, Mode, Plan
 from backstream.runs.requests import RunRequest
 from backstream.runs.results import Audit, Check, CheckOutcome, Publication, Severity, worst_verdict
 from backstream.runs.status import RunStatus
+from backstream.runs.table_schemas import Column, windows_table
 from backstream.workflow.dataset_state import compute_day_totals
 
 FIRST_MS = instant_ms("2016-01-01", "first")
@@ -42,6 +45,9 @@ WAITING = tuple(f"manual__2024-03-20T06:0{n}:00+00:00" for n in range(4))
 DAG_ID = "reprocess_flights"
 TEAM_RUN = ("weekly", "manual__weekly")
 """A run that waits in the task group `load` of a team's own DAG."""
+CONF = {"since": "2024-03-01T00:00:00Z", "until": "2024-03-02T00:00:00Z", "reason": "no run"}
+REFUSED_CONFS: tuple[dict[str, str], ...] = ({"chunk": "5h"}, {"since": "0001-01-01T00:00:00Z"}, {"reason": " "})
+"""Values of which each alone makes no sense, so that Airflow starts no run."""
 ANSWER_UNTIL_MS = instant_ms("2099-03-21T06:00Z", "until")
 PARTITIONS = ("EWR", "JFK", "LGA")
 
@@ -64,7 +70,11 @@ delay = "30m"
 allowed = "1h"
 [aggregates]
 departures = "count(*)"
+mean_delay_min = "avg(delay_min)"
 """
+_WINDOWS_TABLE = windows_table(
+    [Column("carrier", "string")], [Column("departures", "long"), Column("mean_delay_min", "double")]
+)
 
 
 _UNEXPECTED = {CheckOutcome.PASS: 0, CheckOutcome.WARN: 8, CheckOutcome.FAIL: 40}
@@ -83,11 +93,21 @@ def define(definitions: Path) -> None:
 
 def seed(home: Home, definitions: Path) -> None:
     """Write the history into an empty home."""
+    write_events(home)
     publish_visits(home, definitions / "visits.toml", HOSTILE)
     _flights(home)
     _orders(home)
     home.advice("flights").parent.mkdir(parents=True, exist_ok=True)
     home.advice("flights").write_text(json.dumps(advice()), encoding="utf-8")
+
+
+def write_events(home: Home) -> None:
+    """Write the first and the last event of `flights`."""
+    times = pa.array([utc_datetime(FIRST_MS), utc_datetime(END_MS - 1)], pa.timestamp("us", "UTC"))
+    names = {"gate": ["EWR", "JFK"], "carrier": ["AA", "UA"], "delay_min": [1.0, 2.0]}
+    events = pa.table({"at": times, "seen": times} | names)
+    (home.data / "flights").mkdir(parents=True)
+    pq.write_table(events, home.data / "flights" / "a.parquet")
 
 
 def plan_of(home: Home, dataset: str, since_ms: int, until_ms: int, **told: str) -> Plan:
@@ -236,7 +256,7 @@ def _flights(home: Home) -> None:
     lake, since_ms = Lake(home), until_ms
     for n, trigger in enumerate(("scheduled__2024-02", "restate__2024-02")):
         text = [instant_text(each) for each in (since_ms, since_ms + 30 * DAY_MS)]
-        planned = lake.plan(text[0], text[1], trigger, [WINDOWS_TABLE])
+        planned = lake.plan(text[0], text[1], trigger, [_WINDOWS_TABLE])
         starts = [instant_text(ms) for ms in range(since_ms, since_ms + 30 * DAY_MS, 6 * HOUR_MS)]
         publish_range(planned, lake.staged(planned, dict.fromkeys(starts, 10 + n)), home)
         warned = [

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pytest
-from tests.browser.seed import HOSTILE
+from tests.browser.seed import CONF, HOSTILE, REFUSED_CONFS
 
 if TYPE_CHECKING:
     import httpx
+    from tests.browser.server import Server
 
 pytestmark = pytest.mark.e2e
 
@@ -147,6 +149,20 @@ def test_what_is_wrong_is_said_in_the_form_which_keeps_what_was_typed(
     assert "<script>document" not in answer.text
     if "reason" not in typed:
         assert "because &lt;it&gt;" in answer.text
+
+
+@pytest.mark.parametrize("conf", REFUSED_CONFS)
+def test_airflows_command_and_api_start_no_run_of_a_value_that_makes_no_sense(
+    clients: Clients, server: Server, conf: dict[str, str]
+) -> None:
+    (name,) = conf
+    body = {"logical_date": None, "conf": CONF | conf}
+    answer = clients["admin"].post("/api/v2/dags/reprocess_visits/dagRuns", json=body)
+    told = json.loads((server.home.path.parent / "refusals.json").read_text())[REFUSED_CONFS.index(conf)]
+    assert answer.status_code == 400
+    assert answer.json()["detail"].startswith(f"Invalid input for param {name}: {conf[name]!r} does not match")
+    assert told is not None
+    assert told.startswith(f"Invalid input for param {name}: {conf[name]!r} does not match")
 
 
 def test_a_run_that_is_asked_for_has_its_range_and_reason(clients: Clients) -> None:

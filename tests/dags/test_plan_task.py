@@ -11,7 +11,11 @@ import pytest
 from tests.workflow.history import at, planned, write_clicks, write_definition
 from tests.workflow.publishing import publish_counts
 
+from backstream.definition.loader import load_definition
 from backstream.lake.ledger import record_run, run_row
+from backstream.pages.definitions import DefinitionEntry
+from backstream.pages.form_check import check_form
+from backstream.pages.reprocess import ReprocessForm
 from backstream.runs.home import CATALOG_VARIABLE, Home
 from backstream.runs.plan import Plan
 from backstream.runs.status import RunStatus
@@ -29,7 +33,7 @@ def told(ask: Ask, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     definition = write_definition(folder)
     _publish_two_days(folder)
     told: dict[str, Any] = ask("plans", definition, folder / "home", folder / "late.parquet")
-    return told
+    return told | {"folder": str(folder)}
 
 
 def _publish_two_days(folder: Path) -> None:
@@ -130,6 +134,42 @@ def test_what_only_planning_can_tell_fails_at_once_too(told: dict[str, Any]) -> 
     kind, message = told["half a day"]
     assert kind == "AirflowFailException"
     assert message.startswith("since 2024-03-01T12:00Z is not ")
+
+
+@pytest.mark.parametrize(
+    ("asked", "typed"),
+    [
+        ("nonsense", {"delay": "1h"}),
+        ("future", {"until": "2999-01-01"}),
+        ("hours", {"chunk": "5h"}),
+        ("no event", {"since": "2004-03-01", "until": "2004-04-01"}),
+        ("all years", {"since": "0001-01-01", "until": "9999-12-31"}),
+    ],
+)
+def test_a_run_that_airflow_starts_is_refused_in_the_words_of_the_form(
+    told: dict[str, Any], asked: str, typed: dict[str, str]
+) -> None:
+    kind, message = told[asked]
+    file = Path(told["folder"]) / "clicks.toml"
+    schemas = {name: {"schema": {"type": "string"}} for name in ("since", "until", "reason", "delay", "chunk")}
+    values = {"since": "2024-03-01", "until": "2024-03-05", "reason": "why"} | typed
+    entry = DefinitionEntry("clicks", load_definition(file), "", file)
+
+    form = check_form(ReprocessForm("reprocess_clicks", schemas), values, entry, Home(file.parent / "home"))
+
+    assert kind == "AirflowFailException"
+    (problem,) = form.problems.values()
+    assert _without_now(problem) == _without_now(message)
+
+
+def _without_now(message: str) -> str:
+    return re.sub(r"now is [^)]*", "now", message)
+
+
+def test_an_unknown_field_is_refused_by_the_task_too(told: dict[str, Any]) -> None:
+    kind, message = told["unknown field"]
+    assert kind == "AirflowFailException"
+    assert message.startswith("colour is not a parameter of reprocess_clicks, got 'red'")
 
 
 @pytest.mark.parametrize(

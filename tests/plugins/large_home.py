@@ -11,11 +11,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-from tests.browser.seed import END_MS, FIRST_MS, define, plan_of
+from tests.browser.seed import END_MS, FIRST_MS, define, plan_of, write_events
 
-from backstream.eventtime.instants import DAY_MS, instant_text, utc_datetime
+from backstream.eventtime.instants import DAY_MS, instant_text
 from backstream.lake.ledger import record_run, run_row
 from backstream.runs.dataset_state import DatasetState
 from backstream.runs.home import Home
@@ -43,9 +41,7 @@ FATES = {partition: {"on_time": 1_000, "late": 10, "dropped": 1} for partition i
 def fill(home: Home, definitions: Path, left: str) -> None:
     """Write runs of `flights`; `left` is the content of the plan files, one of which has no summary."""
     define(definitions)
-    events = pa.array([utc_datetime(FIRST_MS), utc_datetime(END_MS - 1)], pa.timestamp("ms", "UTC"))
-    (home.data / "flights").mkdir(parents=True)
-    pq.write_table(pa.table({"at": events}), home.data / "flights" / "a.parquet")
+    write_events(home)
     published = plan_of(home, "flights", FIRST_MS, FIRST_MS + 28 * DAY_MS, trigger="published")
     published.write()
     published.folder.report.write_text("<p>the report", encoding="utf-8")

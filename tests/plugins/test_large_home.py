@@ -66,9 +66,9 @@ def test_all_runs_that_were_planned_here_are_listed(seen: Any) -> None:
 
 def test_the_form_says_beside_the_field_which_end_of_a_range_cannot_be(seen: Any) -> None:
     status, html = seen["0001-01-01/9999-12-31"]
-    beside = re.search(r'id="p-since" role="alert">([^<]*)<', html)
+    beside = re.search(r'id="p-since"><p class="problem" role="alert">([^<]*)<', html)
 
-    assert (status, bool(beside), 'id="p-until"' in html) == (400, True, False)
+    assert (status, bool(beside), 'id="p-until"></div>' in html) == (400, True, True)
     assert beside
     assert beside[1].startswith("since must not be before 1970-01-01T00:00Z, got 0001-01-01T00:00Z (")
 
@@ -77,9 +77,8 @@ def test_a_range_that_ends_in_the_future_is_refused_beside_its_end(seen: Any) ->
     status, html = seen["2016-02-01/9999-12-31"]
 
     assert status == 400
-    assert re.search(
-        r'id="p-until" role="alert">until must not be after [^<]*, got 9999-12-31T00:00Z \(now is ', html
-    )
+    beside = r'id="p-until"><p class="problem" role="alert">until must not be after '
+    assert re.search(beside + r"[^<]*, got 9999-12-31T00:00Z \(now is ", html)
     assert re.search(r'name="until" [^>]*value="9999-12-31" min="1970-01-02" max="20\d\d-\d\d-\d\d"', html)
 
 
@@ -95,8 +94,8 @@ def test_a_preview_shows_problems_at_their_fields_and_starts_nothing(seen: Any) 
         "reprocess?dag_id=backfill_flights&since=2016-02-01&until=2016-02-03&chunk=5h&preview=true"
     ]
     assert status == 200
-    assert 'id="p-chunk" role="alert">backfill.chunk must be whole days' in html
-    assert "Effect of this run" not in html
+    assert 'id="p-chunk"><p class="problem" role="alert">backfill.chunk must be whole days' in html
+    assert "No run: correct the marked values first." in html
 
 
 def test_a_range_before_all_events_is_refused_and_one_with_events_is_started(seen: Any) -> None:

@@ -98,6 +98,7 @@ def test_no_page_may_run_or_load_anything_but_its_own_style_and_script(seen: Any
             "default-src": "'none'",
             "img-src": "data:",
             "font-src": "data:",
+            "connect-src": "'self'",
             "base-uri": "'none'",
             "form-action": "'self'",
             "frame-ancestors": "'self'",

@@ -32,7 +32,7 @@ def refusal(since: str, until: str, source: SourceSpan = KNOWN) -> tuple[str, st
     interval = span(since, until)
     with pytest.raises(RangeError) as error:
         require_range_in_source(interval, interval, source, NOW_MS)
-    return error.value.end, str(error.value)
+    return error.value.field, str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -204,6 +204,13 @@ def find_override_problems(definition: Definition, values: Mapping[str, str], mo
     return problems
 
 
+def reason_against_mode(definition: Definition, mode: Mode) -> str | None:
+    """Return the reason why no run of the definition can have a mode; None if a run can."""
+    if mode is Mode.REPLAY and definition.source.arrival_time is None:
+        return "source.arrival_time is missing, so the arrival order is unknown"
+    return None
+
+
 def apply_overrides(definition: Definition, overrides: Mapping[str, str], mode: Mode) -> Definition:
     """Return the definition with the values of some keys replaced.
 

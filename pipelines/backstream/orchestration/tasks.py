@@ -95,7 +95,7 @@ def execute_plan(
             recorded.add_plan(plan)
             if run_params.is_dry_run:
                 workflow, home = load_workflow(definition_path), Home.from_environment()
-                impact = workflow.estimate_impact(definition_path, plan.range, home, plan.expected_events)
+                impact = workflow.estimate_impact(plan, home)
                 changes, preview = workflow.preview_dry_run(plan, home)
                 recorded.add(impact=impact.as_json() | {"changes": changes})
     if run_params.is_dry_run:

@@ -11,13 +11,14 @@ def policy(style: str, script: str = "") -> str:
 
     Args:
         style: text of the style element; empty to allow any inline style, for reports of other versions.
-        script: text of the script element; empty to allow no script.
+        script: text of the script element, which may also load pages of this server; empty to allow no script.
     """
     styles = f"'{_hash(style)}'" if style else "'unsafe-inline'"
     scripts = f"'{_hash(script)}'" if script else "'none'"
+    connections = "'self'" if script else "'none'"
     return (
         f"default-src 'none'; style-src {styles}; script-src {scripts}; img-src data:; font-src data:; "
-        "base-uri 'none'; form-action 'self'; frame-ancestors 'self'"
+        f"connect-src {connections}; base-uri 'none'; form-action 'self'; frame-ancestors 'self'"
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from backstream.errors import SpecError
@@ -24,6 +24,7 @@ class FormField:
     """A parameter of the DAG as a form field; `kind` is an input type, `select`, or `area`.
 
     `least` and `most` are the first and the last possible day; `problem` is the error of the entered value.
+    `refused` maps each choice that no run can have to the reason.
     """
 
     name: str
@@ -36,6 +37,7 @@ class FormField:
     least: str = ""
     most: str = ""
     problem: str = ""
+    refused: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_first(self) -> bool:
@@ -74,7 +76,7 @@ class ReprocessForm:
         """
         ordered = sorted(self.params, key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
         fields = [_field(name, self.params[name], typed.get(name)) for name in ordered]
-        return [_with_bounds(field, days) if days and field.name in RANGE else field for field in fields]
+        return [_with_bounds(each, days) if days and each.name in RANGE else each for each in fields]
 
     def value_problems(self, typed: Mapping[str, str]) -> dict[str, str]:
         """Return the error of each entered value that is not of the type of its parameter, or no choice of it."""
@@ -128,11 +130,11 @@ def _field(name: str, param: Mapping[str, Any], typed: str | None) -> FormField:
     )
 
 
-def _with_bounds(field: FormField, days: Interval) -> FormField:
+def _with_bounds(end: FormField, days: Interval) -> FormField:
     """Return the field with its first and last possible day; a range has at least one day."""
     start_ms, end_ms = days.start_ms, days.end_ms
-    min_ms, max_ms = (start_ms, end_ms - DAY_MS) if field.name == "since" else (start_ms + DAY_MS, end_ms)
-    return replace(field, least=instant_text(min_ms)[:10], most=instant_text(max_ms)[:10])
+    min_ms, max_ms = (start_ms, end_ms - DAY_MS) if end.name == "since" else (start_ms + DAY_MS, end_ms)
+    return replace(end, least=instant_text(min_ms)[:10], most=instant_text(max_ms)[:10])
 
 
 def _parse_value(name: str, schema: Mapping[str, Any], typed: str) -> Any:

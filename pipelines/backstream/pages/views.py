@@ -15,16 +15,15 @@ from backstream.pages.day_story import list_day_events
 from backstream.pages.days import DayStatus, runs_covering
 from backstream.pages.definitions import DefinitionEntry, find_definition_entry
 from backstream.pages.filters import Filter
-from backstream.pages.form_problems import FORM, find_problems, range_of
+from backstream.pages.form_check import FORM, FormCheck, check_form, find_refused_choices
 from backstream.pages.render import Page, note_page, page, time_left_text
-from backstream.pages.reprocess import next_day
+from backstream.pages.reprocess import RANGE, ReprocessForm, next_day
 from backstream.pages.runs import RunAddress, dataset_of_dag, page_head
 from backstream.pages.store import PageStore
 from backstream.pages.watermark import draw_curve, load_curve, parse_delay_ms
 from backstream.pages.windows import count_changes_by_run, day_windows, find_newest_audited
 from backstream.runs.home import Home
-from backstream.workflow.allowed_ranges import find_possible_days, require_possible_range
-from backstream.workflow.impact import Impact, estimate_impact
+from backstream.workflow.allowed_ranges import find_possible_days
 
 _MAX_RANGES = 12
 _ALL = Filter()
@@ -123,17 +122,17 @@ async def form(
     airflow: Airflow,
     typed: Mapping[str, str],
     home: Home,
-    problems: Mapping[str, str] | None = None,
+    check: FormCheck | None = None,
     status: int = 200,
 ) -> Page:
-    """Return the form to reprocess a range, with each problem at its field, and what a run of the range would do.
+    """Return the form to reprocess a range, with each problem at its field, and what the run would do.
 
     Args:
         dag_id: any DAG of the dataset.
         airflow: client of Airflow.
         typed: entered values by name; without a value, the form shows the default.
         home: the folder with the data and the ledger.
-        problems: problem by field, from an attempt to start the run; by default those of a preview are shown.
+        check: result of an attempt to start the run; by default the values are checked as far as they are given.
         status: HTTP status.
     """
     name = dataset_of_dag(dag_id)
@@ -153,11 +152,15 @@ async def form(
         typed = {**typed, "until": next_day(typed["since"])}
     entry = find_definition_entry(name)
     definition = entry.definition if entry else None
-    if problems is None:
-        is_preview = "preview" in typed
-        problems = await to_thread(find_problems, dag_form, typed, entry, home) if is_preview else {}
+    if check is None:
+        check = await _check_preview(dag_form, typed, entry, home)
+    problems = check.problems
     days = find_possible_days(definition) if definition else None
-    fields = [replace(field, problem=problems.get(field.name, "")) for field in dag_form.fields(typed, days)]
+    refused = find_refused_choices(definition) if definition else {}
+    fields = [
+        replace(field, problem=problems.get(field.name, ""), refused=refused.get(field.name, {}))
+        for field in dag_form.fields(typed, days)
+    ]
     shown = {field.name for field in fields}
     return page(
         "reprocess.html",
@@ -170,7 +173,8 @@ async def form(
         rest=[field for field in fields if not field.is_first],
         is_rest_open=any(field.problem for field in fields if not field.is_first),
         problem="\n".join(text for name, text in problems.items() if name not in shown),
-        impact=None if problems or entry is None else await to_thread(_impact_of, entry, typed, home),
+        impact=check.impact,
+        unknown=check.unknown,
         defined_mode=definition.backfill.mode if definition else "",
     )
 
@@ -183,13 +187,13 @@ async def started_page(dag_id: str, airflow: Airflow, typed: Mapping[str, str], 
     try:
         dag_form = await airflow.form(name)
         # In a separate thread, because it can read files of the source.
-        problems = await to_thread(find_problems, dag_form, typed, find_definition_entry(name), home)
-        if problems:
-            return await form(dag_id, airflow, typed, home, problems, _BAD_REQUEST)
+        check = await to_thread(check_form, dag_form, typed, find_definition_entry(name), home)
+        if check.problems:
+            return await form(dag_id, airflow, typed, home, check, _BAD_REQUEST)
         run_id = await airflow.start_run(dag_form.dag_id, dag_form.conf(typed))
     except RejectedError as error:
-        problems = {FORM: f"Airflow did not start the run: {error}"}
-        return await form(dag_id, airflow, typed, home, problems, error.status)
+        check = FormCheck({FORM: f"Airflow did not start the run: {error}"})
+        return await form(dag_id, airflow, typed, home, check, error.status)
     return page(
         "started.html",
         title=f"{name}: started",
@@ -202,16 +206,15 @@ async def started_page(dag_id: str, airflow: Airflow, typed: Mapping[str, str], 
     )
 
 
-def _impact_of(entry: DefinitionEntry, typed: Mapping[str, str], home: Home) -> Impact | str | None:
-    """Return what a run of the entered range would do, or why this is unknown; None without a range."""
-    interval = range_of(typed)
-    if interval is None or entry.definition is None:
-        return None
-    try:
-        require_possible_range(entry.path, interval, home)
-        return estimate_impact(entry.path, interval, home)
-    except BackstreamError as error:
-        return str(error).partition("\n")[0]
+async def _check_preview(
+    dag_form: ReprocessForm, typed: Mapping[str, str], entry: DefinitionEntry | None, home: Home
+) -> FormCheck:
+    """Return the check of values before a start; without a range, there is nothing to check yet."""
+    is_wanted = "preview" in typed
+    if not is_wanted and not all(typed.get(name) for name in RANGE):
+        return FormCheck({})
+    check = await to_thread(check_form, dag_form, typed, entry, home)
+    return check if is_wanted else check.of_given_fields(typed)
 
 
 def unknown_dataset_page(dag_id: str) -> Page:

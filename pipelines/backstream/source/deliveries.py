@@ -63,7 +63,7 @@ def require_sealed_days(definition: Definition, days: Sequence[DaySeal], where: 
             f"cannot publish {definition.name} as final: {count} not sealed ({where}){listed}\n\n"
             "hint: end the range earlier, or add --allow-unsealed; the report and the ledger then show these days"
         )
-        raise PlanError(msg)
+        raise PlanError(msg, "allow_unsealed")
 
 
 def reason_with_unsealed(reason: str, days: Sequence[DaySeal]) -> str:

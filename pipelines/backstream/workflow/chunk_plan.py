@@ -33,7 +33,7 @@ def require_few_chunks(scope: RunScope) -> None:
             f"hint: request a shorter range, set backfill.chunk to {duration_text(enough_ms)} or more, or raise"
             " backfill.max_chunks"
         )
-        raise PlanError(msg)
+        raise PlanError(msg, "chunk")
 
 
 def cut_chunks(scope: RunScope, inputs: Sequence[InputFile], index: ArrivalIndex) -> tuple[Chunk, ...]:
@@ -50,7 +50,7 @@ def cut_chunks(scope: RunScope, inputs: Sequence[InputFile], index: ArrivalIndex
         indexed = [positions[path] for path in counted if path in positions]
         files = tuple(sorted([*bounds.find_positions(reach), *indexed]))
         expected = sum(
-            estimate_events(file, interval) if file.path in by_footer else counted[file.path]
+            _estimate_events(file, interval) if file.path in by_footer else counted[file.path]
             for file in (inputs[position] for position in files)
         )
         return Chunk(f"{number:0{width}}", interval.start_ms, interval.end_ms, reach.end_ms, files, expected)
@@ -83,7 +83,7 @@ class _FileBounds(NamedTuple):
         return [int(position) for position in self.positions[is_near]]
 
 
-def estimate_events(file: InputFile, interval: Interval) -> int:
+def _estimate_events(file: InputFile, interval: Interval) -> int:
     """Return the number of a file's rows in an interval, as if they were spread evenly over its event times."""
     if file.min_event_ms is None or file.max_event_ms is None:
         return file.rows

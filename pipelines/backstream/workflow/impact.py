@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
-from backstream.definition.loader import load_definition, resolve_paths
 from backstream.eventtime.instants import DAY_MS
 from backstream.eventtime.intervals import Interval
 from backstream.lake.ledger import RunRow, list_runs
 from backstream.lake.published_windows import load_published_windows
 from backstream.lake.scans import count_rows
 from backstream.runs.home import Home
+from backstream.runs.plan import Plan
 from backstream.runs.requests import load_requests
 from backstream.runs.status import RunStatus
-from backstream.source.files import list_source_files
-from backstream.source.footers import load_footers
-from backstream.workflow.chunk_plan import estimate_events
+from backstream.workflow.plan_request import PlanRequest
+from backstream.workflow.planning import compose_plan
 
 _MAX_PUBLISHERS = 5
 
@@ -56,33 +54,34 @@ class Impact:
         return asdict(self)
 
 
-def estimate_impact(definition_path: Path, interval: Interval, home: Home, events: int | None = None) -> Impact:
-    """Return what a run over a range of whole UTC days would do; nothing is written.
+def find_request_impact(request: PlanRequest) -> Impact:
+    """Return what the run of a request would do; nothing is written.
 
-    Args:
-        definition_path: the TOML file.
-        interval: the backfill range.
-        home: the folder with the data and the ledger.
-        events: number of input events, if it is known; by default the footers of the files give an estimate.
+    The footers of the files, the arrival index, and the catalog have the answer: no record is read, except of new
+    files whose seals are unknown.
 
     Raises:
-        SpecError: when the definition is wrong.
-        PlanError: when the source cannot be read.
+        BackstreamError: when the task `plan` would reject the request; see `compose_plan`.
     """
-    definition = resolve_paths(load_definition(definition_path), home)
-    if events is None:
-        listed = list_source_files(definition.source, str(definition_path))
-        source = load_footers(listed, definition, home)
-        events = sum(estimate_events(file, interval) for file in source.inputs)
-    rows = list_runs(home, definition.name)
-    publishers = _list_publishers(home, definition.name, interval, rows)
+    return estimate_impact(compose_plan(request), request.home)
+
+
+def estimate_impact(plan: Plan, home: Home) -> Impact:
+    """Return what the run of a plan would do; nothing is written.
+
+    Args:
+        plan: the plan, which need not be stored.
+        home: the folder with the data and the ledger.
+    """
+    rows = list_runs(home, plan.dataset)
+    publishers = _list_publishers(home, plan.dataset, plan.range, rows)
     return Impact(
-        days=(interval.end_ms - interval.start_ms) // DAY_MS,
-        events=events,
-        rows_replaced=count_rows(home, definition.name, interval) if publishers else 0,
+        days=(plan.until_ms - plan.since_ms) // DAY_MS,
+        events=plan.expected_events,
+        rows_replaced=count_rows(home, plan.dataset, plan.range),
         publishers=publishers[:_MAX_PUBLISHERS],
         other_publishers=len(publishers[_MAX_PUBLISHERS:]),
-        seconds=estimate_seconds(rows, events),
+        seconds=estimate_seconds(plan, rows),
     )
 
 
@@ -103,17 +102,22 @@ def _list_publishers(
     return tuple(sorted(found, key=lambda publisher: (-publisher.days, -publisher.published_at_ms)))
 
 
-def estimate_seconds(rows: Sequence[RunRow], events: int) -> tuple[float, float] | None:
-    """Return the quartiles of seconds per event of published runs times the events, at least the shortest run.
+def estimate_seconds(plan: Plan, rows: Sequence[RunRow]) -> tuple[float, float] | None:
+    """Return a lower and an upper estimate of the duration of a run; None without a published run.
+
+    Published runs of the same definition in the same mode count, or else all published runs of the dataset. The
+    estimates are the quartiles of their seconds per event times the expected events, at least the shortest run.
 
     Args:
+        plan: the plan of the run.
         rows: runs of the dataset.
-        events: the number of events to read.
     """
     done = [row for row in rows if row.status is RunStatus.PUBLISHED and row.events_read]
-    if not done:
+    wanted = (plan.definition_hash, plan.mode)
+    similar = [row for row in done if (row.definition_hash, row.mode) == wanted] or done
+    if not similar:
         return None
-    rates = [row.seconds / row.events_read for row in done if row.events_read]
+    rates = [row.seconds / row.events_read for row in similar if row.events_read]
     low, _, high = quantiles(rates, n=4, method="inclusive") if len(rates) > 1 else (rates[0],) * 3
-    shortest = min(row.seconds for row in done)
-    return max(shortest, low * events), max(shortest, high * events)
+    shortest = min(row.seconds for row in similar)
+    return max(shortest, low * plan.expected_events), max(shortest, high * plan.expected_events)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from backstream import __version__
-from backstream.definition.loader import apply_overrides, load_definition, resolve_paths
+from backstream.definition.loader import apply_overrides, load_definition, reason_against_mode, resolve_paths
 from backstream.definition.prepared import reads_prepared_files
 from backstream.definition.source_section import Source
 from backstream.errors import PlanError
@@ -193,13 +193,12 @@ def _find_clock(scope: RunScope, inputs: Sequence[InputFile]) -> tuple[int, int]
     if scope.mode is Mode.RECOMPUTE:
         return 0, 0
     definition = scope.definition
-    if definition.source.arrival_time is None:
+    if reason := reason_against_mode(definition, scope.mode):
         msg = (
-            f"cannot replay {definition.name}: source.arrival_time is missing, so the arrival order is unknown"
-            f" ({scope.place})\n\n"
+            f"cannot replay {definition.name}: {reason} ({scope.place})\n\n"
             "hint: use the mode recompute, or set source.arrival_time to the column with the arrival time"
         )
-        raise PlanError(msg)
+        raise PlanError(msg, "mode")
     bounds = find_arrival_bounds(inputs)
     if bounds is None:
         msg = (
@@ -207,7 +206,7 @@ def _find_clock(scope: RunScope, inputs: Sequence[InputFile]) -> tuple[int, int]
             f"  source.arrival_time is {definition.source.arrival_time!r}\n\n"
             "hint: it must be a timestamp column whose Parquet footers have min and max"
         )
-        raise PlanError(msg)
+        raise PlanError(msg, "mode")
     first_ms, last_ms = bounds
     start_ms = definition.watermark.clock_start
     return (first_ms if start_ms is None else start_ms), last_ms

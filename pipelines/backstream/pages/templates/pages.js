@@ -69,6 +69,26 @@
     mode.addEventListener("change", disable);
     disable();
   }
+  const form = document.querySelector("form[data-form]");
+  if (form) {
+    let newest = 0;
+    form.addEventListener("change", async () => {
+      const number = ++newest, effect = document.getElementById("effect");
+      effect.setAttribute("aria-busy", "true");
+      const response = await fetch("reprocess?" + new URLSearchParams(new FormData(form)));
+      const found = new DOMParser().parseFromString(await response.text(), "text/html");
+      if (number !== newest) return;
+      effect.removeAttribute("aria-busy");
+      for (const part of document.querySelectorAll("#effect, #problem, [id^='p-']")) {
+        const fresh = found.getElementById(part.id);
+        if (fresh) part.replaceChildren(...fresh.childNodes);
+      }
+      for (const field of form.querySelectorAll("[id^='f-']")) {
+        if (document.getElementById("p-" + field.name).hasChildNodes()) field.setAttribute("aria-invalid", "true");
+        else field.removeAttribute("aria-invalid");
+      }
+    });
+  }
   // Airflow shows these pages in a frame that may not navigate its window; a link of the window itself may.
   if (window.top !== window) document.addEventListener("click", (event) => {
     const link = event.target.closest("a[data-airflow]");

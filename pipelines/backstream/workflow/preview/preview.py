@@ -149,13 +149,11 @@ def _estimate_cost(home: Home, raw: RawInput, computed: pa.Table, share: float) 
     plan, definition = raw.plan, raw.definition
     files = [plan.inputs[number] for number in sorted({number for chunk in plan.chunks for number in chunk.files})]
     jobs = len(batch_groups(plan.chunks, definition.max_events_per_job))
-    rows = list_runs(home, plan.dataset)
-    similar = [row for row in rows if row.definition_hash == plan.definition_hash and row.mode == plan.mode]
     return RunCost(
         files=len(files),
         rows=sum(file.rows for file in files),
         bytes_read=sum(file.size_bytes for file in files),
-        seconds=estimate_seconds(similar, plan.expected_events) or estimate_seconds(rows, plan.expected_events),
+        seconds=estimate_seconds(plan, list_runs(home, plan.dataset)),
         rows_written=estimate_row_count(computed, definition.source.key, share),
         tasks=_TASKS + jobs + (reason_to_prepare(definition) is not None),
     )
