@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from benchmarks.peers.registry import PEERS
+from benchmarks.peers.registry import PEERS, to_parquet
 from benchmarks.results import Results
 
 
@@ -16,6 +16,8 @@ class Section(StrEnum):
     """A part of the benchmark that you can measure alone."""
 
     TUMBLING = "tumbling"
+    NATIVE = "native"
+    """The native engine in a warm session beside DuckDB alone, and libraries that could be in its tasks."""
     SLIDING = "sliding"
     SESSION = "session"
     SCALE = "scale"
@@ -117,6 +119,31 @@ COMPARISONS = (
     _recompute_ratio("Flink, batch", "flink, batch"),
     _recompute_ratio("DuckDB", "duckdb"),
     _recompute_ratio("Polars", "polars"),
+    *(
+        Comparison(
+            Section.NATIVE,
+            f"{way}, tumbling 1 min, by native tasks",
+            f"tumbling, native {way}",
+            "DuckDB alone, 2 threads",
+            to_parquet("duckdb", 2),
+            asked,
+            limit,
+        )
+        for way, asked, limit in (("recompute", Asked.AT_MOST, 1.5), ("replay", Asked.NOTHING, 0.0))
+    ),
+    *(
+        Comparison(
+            Section.NATIVE,
+            f"groups of a minute in one thread: {measure}",
+            to_parquet("duckdb", 1),
+            f"{other.title()}, 1 thread",
+            to_parquet(other, 1),
+            Asked.NOTHING,
+            measure=measure,
+        )
+        for other in ("polars", "arrow")
+        for measure in ("seconds", "rss_mb")
+    ),
     _four_times(4.4, "recompute, four times the rows", _RECOMPUTE),
     _four_times(4.4, "replay, four times the rows", _REPLAY),
     _four_times(1.1, "replay, four times the rows: MB sent to the driver", _REPLAY, "collected_mb"),
@@ -149,9 +176,24 @@ def _beside_script(shape: str, what: str, way: str, limits: tuple[float, float])
         yield _at_most(limit, Section.JOB, text, f"{name}, {way}", "a script by hand", f"{name}, by hand")
 
 
+BY_SPARK = "by Spark's kernels"
+"""The end of the name of a job with `backfill.engine = "spark"`."""
+
+
+def _beside_kernels(shape: str, what: str, way: str) -> Iterator[Comparison]:
+    """Yield the comparisons of the native engine with Spark's kernels: seconds and memory."""
+    for suffix, order in (("", "files in arrival order"), (SHUFFLED, "shuffled files")):
+        job, base = f"{shape}{suffix}, {way}", f"{shape}{suffix}, {way} {BY_SPARK}"
+        text = f"{way}, {what}, {order}"
+        yield Comparison(Section.JOB, text, job, "Spark's kernels", base, Asked.NOTHING)
+        yield _at_most(1.0, Section.JOB, f"{text}: memory", job, "Spark's kernels", base, "rss_mb")
+
+
 WHOLE_JOBS = (
-    *_beside_script("dense", "100,000 keys x 1 min", "recompute", (1.0, 1.2)),
-    *_beside_script("dense", "100,000 keys x 1 min", "replay", (1.4, 1.7)),
+    *_beside_script("dense", "100,000 keys x 1 min", "recompute", (0.5, 0.8)),
+    *_beside_script("dense", "100,000 keys x 1 min", "replay", (0.8, 1.1)),
+    *_beside_kernels("dense", "100,000 keys x 1 min", "recompute"),
+    *_beside_kernels("dense", "100,000 keys x 1 min", "replay"),
     *_beside_script("hourly", "20,000 keys x 1 h", "recompute", (1.2, 1.2)),
     *_beside_script("hourly", "20,000 keys x 1 h", "replay", (1.5, 1.5)),
     *_beside_script("sliding", _SLIDING, "recompute", (1.0, 1.2)),
@@ -194,9 +236,9 @@ ALL = (*WHOLE_JOBS, *COMPARISONS)
 
 def wanted(sections: Sequence[Section], peers: set[str]) -> list[Comparison]:
     """Return the comparisons of some sections, except those of whole jobs and those with peers outside `peers`."""
-    names = {peer.name for peer in PEERS}
+    others = {peer.name for peer in PEERS} - peers
     selection = [comparison for comparison in COMPARISONS if comparison.section in sections]
-    return [comparison for comparison in selection if comparison.base not in names or comparison.base in peers]
+    return [comparison for comparison in selection if not {comparison.job, comparison.base} & others]
 
 
 def of_shapes(names: Sequence[str]) -> list[Comparison]:

@@ -45,6 +45,7 @@ total = "sum(value)"
 
 [backfill]
 chunk = "{chunk}"
+engine = "{engine}"
 
 [quality]
 late_ratio = {{ warn = 1.0, fail = 1.0 }}
@@ -105,10 +106,10 @@ class Shape:
         """Return the shape with `rows` events instead of each `ROWS`."""
         return replace(self, stream=replace(self.stream, rows=scaled(self.stream.rows, rows)))
 
-    def definition(self, path: Path) -> str:
+    def definition(self, path: Path, engine: str = "auto") -> str:
         """Return the definition as TOML."""
         source = _SOURCES[self.form].format(path=path)
-        return _DEFINITION.format(window=self.window, chunk="1d", source=source)
+        return _DEFINITION.format(window=self.window, chunk="1d", engine=engine, source=source)
 
     def folder(self, folder: Path) -> Path:
         """Return the folder of the files."""
@@ -234,7 +235,7 @@ def one_more_day(rows: int) -> Shape:
 def many_chunks(path: Path) -> str:
     """Return the definition of the years as TOML, with one window per day and 30 days per chunk."""
     source = _SOURCES[Form.PARQUET].format(path=path)
-    return _DEFINITION.format(window=_TUMBLING.format(size="1d"), chunk="30d", source=source)
+    return _DEFINITION.format(window=_TUMBLING.format(size="1d"), chunk="30d", engine="auto", source=source)
 
 
 def prepare(spark: SparkSession, names: list[str], rows: int, folder: Path) -> None:

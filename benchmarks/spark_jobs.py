@@ -35,6 +35,7 @@ _STREAMS: Mapping[str, Callable[[int], Stream]] = {
     "hot key: ": lambda rows: Stream(rows, has_hot_key=True),
 }
 _CUTS = {"30 days in 30 chunks": 1, "30 days uncut": CHUNKED_DAYS}
+_NATIVE = {"tumbling, native recompute": Mode.RECOMPUTE, "tumbling, native replay": Mode.REPLAY}
 _BY_HAND = {
     "tumbling": lambda: F.window("event_time", "1 minute"),
     "sliding": lambda: F.window("event_time", "1 hour", "5 minutes"),
@@ -71,6 +72,8 @@ class ChunkedJob:
     spark: SparkSession
     parquet: Path
     chunk_days: int
+    days: int = CHUNKED_DAYS
+    mode: Mode = Mode.REPLAY
 
     def run(self) -> None:
         """Plan and run every chunk."""
@@ -80,7 +83,7 @@ class ChunkedJob:
         """Plan and run every chunk. Return the published rows and the fates, equal for any chunk size."""
         scratch = self.spark.conf.get("spark.local.dir", None)
         with tempfile.TemporaryDirectory(prefix="backstream-benchmark-", dir=scratch) as home:
-            plan = ours.planned(self.parquet, CHUNKED_DAYS, self.chunk_days, Mode.REPLAY, Path(home))
+            plan = ours.planned(self.parquet, self.days, self.chunk_days, self.mode, Path(home))
             manifests = ours.run_chunks(self.spark, plan)
         fates = sum_fates(manifests).values()
         windows = sum(file.rows for manifest in manifests for file in manifest.files[""])
@@ -89,7 +92,7 @@ class ChunkedJob:
 
 def names() -> list[str]:
     """Return the names of all jobs."""
-    return [*(f"{prefix}{name}" for prefix in _STREAMS for name in _frame_job_names()), *_CUTS, *WAYS]
+    return [*(f"{prefix}{name}" for prefix in _STREAMS for name in _frame_job_names()), *_NATIVE, *_CUTS, *WAYS]
 
 
 def jobs(spark: SparkSession, rows: int, folder: Path, selection: set[str]) -> list[Job]:
@@ -99,6 +102,9 @@ def jobs(spark: SparkSession, rows: int, folder: Path, selection: set[str]) -> l
         if selection & {f"{prefix}{name}" for name in _frame_job_names()}:
             path = data.parquet(spark, stream(rows), folder)
             result += [job for job in _frame_jobs(spark, path, prefix) if job.name in selection]
+    if _NATIVE.keys() & selection:
+        path = data.parquet(spark, Stream(rows), folder)
+        result += [ChunkedJob(name, spark, path, 1, 1, way) for name, way in _NATIVE.items() if name in selection]
     if (_CUTS.keys() | WAYS.keys()) & selection:
         path = data.parquet(spark, Stream(rows, CHUNKED_DAYS, 6 * CHUNKED_DAYS), folder)
         result += [ChunkedJob(name, spark, path, days) for name, days in _CUTS.items() if name in selection]

@@ -26,6 +26,7 @@ from pyarrow import dataset
 from backstream.eventtime.instants import DAY_MS, instant_text, utc_datetime
 from backstream.runs.home import CATALOG_VARIABLE, HEAP_VARIABLE, HOME_VARIABLE
 from benchmarks import data, results, shapes
+from benchmarks.comparisons import BY_SPARK, WHOLE_JOBS
 from benchmarks.kinds import Setting, in_processes
 from benchmarks.measure import Say, in_turn
 from benchmarks.memory import ResidentPeak
@@ -185,8 +186,7 @@ def _jobs(name: str, setting: Setting, folder: Path) -> list[WholeJob]:
         return [*_one_more_day(setting, folder)]
     shape = shapes.SHAPES[name].scaled(setting.rows)
     path = shape.folder(setting.folder)
-    definition, script, out = folder / "jobs.toml", folder / "job.py", folder / "out"
-    definition.write_text(shape.definition(path))
+    script, out = folder / "job.py", folder / "out"
     script.write_text(shape.by_hand(path, out, setting.heap))
     by_hand = WholeJob(
         f"{name}, by hand",
@@ -197,14 +197,24 @@ def _jobs(name: str, setting: Setting, folder: Path) -> list[WholeJob]:
         written=lambda: sorted(out.glob("*.parquet")),
         variables=shape.variables(path),
     )
+    jobs = [by_hand] if setting.has_scripts else []
     home = folder / "home"
-    setup = _Setup(
-        definition, home, setting.heap, lambda: shutil.rmtree(home, ignore_errors=True), shape.variables(path)
-    )
-    return [
-        *([by_hand] if setting.has_scripts else []),
-        *(setup.run(f"{name}, {way}", shape.stream.rows, _DAY, way) for way in ("recompute", "replay")),
-    ]
+    for engine, suffix in _engines(name):
+        definition = folder / f"{engine}.toml"
+        definition.write_text(shape.definition(path, engine))
+        setup = _Setup(
+            definition, home, setting.heap, lambda: shutil.rmtree(home, ignore_errors=True), shape.variables(path)
+        )
+        jobs += [
+            setup.run(f"{name}, {way}{suffix}", shape.stream.rows, _DAY, way) for way in ("recompute", "replay")
+        ]
+    return jobs
+
+
+def _engines(name: str) -> list[tuple[str, str]]:
+    """Return the engines that compute a shape, with what each adds to the names of its jobs."""
+    is_compared = any(comparison.base == f"{name}, recompute {BY_SPARK}" for comparison in WHOLE_JOBS)
+    return [("auto", ""), *([("spark", f" {BY_SPARK}")] if is_compared else [])]
 
 
 def _many_chunks(setting: Setting, folder: Path) -> WholeJob:

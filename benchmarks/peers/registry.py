@@ -125,10 +125,27 @@ def _flink(mode: str) -> Peer:
     )
 
 
+def to_parquet(name: str, threads: int) -> str:
+    """Return the name of a peer that writes its rows to a Parquet file, as a task of the native engine does."""
+    return f"{name}, tumbling to Parquet, {threads} threads"
+
+
 def _in_process(name: str, engine: str, file: str, settings: str) -> Peer:
-    requirements = f"requirements-{name}.txt"
     threads = ("--threads", str(THREADS))
-    return Peer(name, engine, "Parquet", settings, (str(_HERE / file),), threads, requirements)
+    return Peer(name, engine, "Parquet", settings, (str(_HERE / file),), threads, f"requirements-{name}.txt")
+
+
+def _to_parquet(name: str, engine: str, file: str, threads: int, *, is_installed: bool = False) -> Peer:
+    out = ("--out", f"{{scratch}}-{name}-{threads}.parquet")
+    return Peer(
+        to_parquet(name, threads),
+        engine,
+        "Parquet",
+        f"{threads} threads, to one Parquet file",
+        (str(_HERE / file),),
+        ("--threads", str(threads), *out),
+        None if is_installed else f"requirements-{name}.txt",
+    )
 
 
 PEERS = (
@@ -138,6 +155,10 @@ PEERS = (
     _flink("batch"),
     _in_process("duckdb", "DuckDB", "duckdb_sql.py", f"{THREADS} threads, into a table"),
     _in_process("polars", "Polars", "polars_frames.py", f"{THREADS} threads, streaming engine, into a frame"),
+    _to_parquet("duckdb", "DuckDB", "duckdb_sql.py", THREADS),
+    _to_parquet("duckdb", "DuckDB", "duckdb_sql.py", 1),
+    _to_parquet("polars", "Polars", "polars_frames.py", 1),
+    _to_parquet("arrow", "Arrow", "arrow_tables.py", 1, is_installed=True),
 )
 FAMILIES = tuple(dict.fromkeys(peer.name.partition(",")[0] for peer in PEERS))
 """The names by which you choose peers on the command line."""

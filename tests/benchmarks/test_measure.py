@@ -15,7 +15,7 @@ from benchmarks.jobs import Sums
 from benchmarks.kinds import KINDS, in_processes, measured_of
 from benchmarks.measure import Benchmark, disagreements, in_turn
 from benchmarks.peers.environment import CHECKOUT, PeerError, environment
-from benchmarks.peers.registry import PEERS, half_in_mb, of_families, run
+from benchmarks.peers.registry import PEERS, half_in_mb, of_families, run, to_parquet
 from benchmarks.results import Results, Runs, machine, today
 from benchmarks.table import ratio_rows
 from pyspark.errors import PySparkValueError
@@ -152,7 +152,7 @@ def test_the_first_job_after_a_peer_runs_once_before_it_is_measured(
     said: list[str] = []
     jobs = [Written("tumbling, by hand", said), Written("tumbling, replay", said)]
     benchmark = Benchmark(spark, Results(ROWS, 2, "1g", today(), machine(spark)), jobs, said.append)
-    (peer,) = of_families({"duckdb"})
+    peer, *_ = of_families({"duckdb"})
     benchmark.add(peer, lambda: [sys.executable, "-c", program])
 
     benchmark.measure()
@@ -213,10 +213,11 @@ def test_a_peer_without_an_environment_says_why(tmp_path: Path, monkeypatch: pyt
 
 
 def test_peers_are_chosen_by_family() -> None:
-    assert [peer.name for peer in of_families({"flink", "duckdb"})] == [
+    assert [peer.name for peer in of_families({"flink", "polars"})] == [
         "flink, streaming",
         "flink, batch",
-        "duckdb",
+        "polars",
+        to_parquet("polars", 1),
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import socket
 from collections.abc import Mapping, Sequence
@@ -9,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from backstream.eventtime.instants import utc_datetime
@@ -17,7 +19,7 @@ from backstream.native.fate_counts import NativeCounts
 from backstream.native.sql import STAGING_CHUNK, STAGING_DAY
 from backstream.native.task import ChunkGrid, ReadSpec, RestTask, TaskOutput, TaskResult, task_file_path
 from backstream.native.task_cuts import TASK_ROWS, group_files_by_rows
-from backstream.native.task_runner import Task, run_native_task
+from backstream.native.task_runner import FAILED, Task, run_native_task
 from backstream.runs.plan import InputFile
 from backstream.runs.table_schemas import DROPPED, METRICS, PANES, WINDOWS
 from backstream.spark.chunk_group import ChunkGroup
@@ -135,12 +137,42 @@ def plan_rest_tasks(
 
 
 def run_native_tasks(spark: SparkSession, tasks: Sequence[Task]) -> dict[int, TaskResult]:
-    """Run native tasks, each in one Spark task, and return their results by number. Runs a job."""
+    """Run native tasks, each in one Spark task, and return their results by number. Runs a job.
+
+    Spark repeats a task that failed, as `spark.task.maxFailures` says.
+
+    Raises:
+        RuntimeError: with a message that begins with `FAILED` and has the task, if its process was killed in each
+            attempt, or crashed.
+        Py4JJavaError: with the message of `run_native_task`, or if a user cancels the job.
+    """
     if not tasks:  # without readable records there are no units
         return {}
     ship_package(spark.sparkContext)
-    results = spark.sparkContext.parallelize(tasks, len(tasks)).map(run_native_task).collect()
+    try:
+        results = spark.sparkContext.parallelize(tasks, len(tasks)).map(run_native_task).collect()
+    except Py4JJavaError as error:
+        _explain_crash(tasks, error)
+        raise
     return {result.number: result for result in results}
+
+
+_CRASHED_TASK = re.compile(
+    r"Task (\d+) in stage \S+ failed (\d+) times, most recent failure: .*?\(TID \d+\) \([^)]*\): "
+    r"(?:[\w.$]+Exception: )?(.+?)(?:[.:] |\n|$)",
+    re.DOTALL,
+)
+
+
+def _explain_crash(tasks: Sequence[Task], error: Py4JJavaError) -> None:
+    """Raise an error with the task whose process ended without an error of Python, if there is one."""
+    message = str(error)
+    match = _CRASHED_TASK.search(message)
+    if match is None or FAILED in message:
+        return
+    number, attempts, reason = int(match[1]), match[2], match[3]
+    msg = f"{FAILED} {tasks[number]}: its process ended in each of {attempts} attempts: {reason}"
+    raise RuntimeError(msg) from error
 
 
 def make_scratch(attempt: Attempt) -> None:
