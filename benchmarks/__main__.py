@@ -47,12 +47,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sections = options.only or [section for section in Section if section not in _ASKED_FOR]
     selection = comparisons.wanted(sections, {peer.name for peer in peers})
     jobs = comparisons.of_shapes(options.shapes) if Section.JOB in sections else []
-    bases = {comparison.base for comparison in selection}
+    compared = {name for comparison in selection for name in (comparison.job, comparison.base)}
     record = Results(0, 0, options.heap, results.today(), results.computer())
     rows = options.rows or (ROWS if selection else shapes.ROWS)
     setting = Setting(rows, options.rounds, options.heap, options.folder.resolve(), not options.no_scripts)
     if selection:
-        record = by_kind(setting, selection, [peer.name for peer in peers if peer.name in bases])
+        record = by_kind(setting, selection, [peer.name for peer in peers if peer.name in compared])
     if jobs:
         job_results = whole_jobs.measured(setting, options.shapes, PROGRESS.print)
         record = record.joined(job_results) if selection else job_results

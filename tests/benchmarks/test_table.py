@@ -93,8 +93,8 @@ def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
 
 def test_every_peer_is_compared_with_and_left_out_where_it_is_not_wanted() -> None:
     everyone = {peer.name for peer in PEERS}
-    bases = {each.base for each in wanted(list(Section), everyone)}
+    compared = {name for each in wanted(list(Section), everyone) for name in (each.job, each.base)}
 
-    assert everyone <= bases
-    assert not everyone & {each.base for each in wanted(list(Section), set())}
+    assert everyone <= compared
+    assert not everyone & {name for each in wanted(list(Section), set()) for name in (each.job, each.base)}
     assert {each.section for each in wanted([Section.SCALE], everyone)} == {Section.SCALE}

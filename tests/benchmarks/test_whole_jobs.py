@@ -152,7 +152,7 @@ def test_the_page_has_whole_jobs_before_kernels() -> None:
         "| --- | --- | --: | --: | --: | --: |",
         (
             "| recompute, 100,000 keys x 1 min, files in arrival order | a script by hand | 1.00 x | 1.00 to 1.00"
-            " | at most 1 x | yes |"
+            " | at most 0.5 x | no |"
         ),
     ]
 
