@@ -1,0 +1,135 @@
+"""Measure the dense job on a Spark standalone cluster of one worker and of two, with one core each.
+
+.venv/bin/python -m benchmarks.two_workers [--rows 25000000] [--rounds 3]
+
+The driver, the master, and the workers run on this machine, so it needs three free cores to show the whole gain.
+A job is timed from the start of `spark-submit` to its exit, and its plan exists before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from demo.processes import Service
+from demo.settings import CHECKOUT, free_ports
+
+from backstream.eventtime.instants import DAY_MS
+from backstream.eventtime.intervals import Interval
+from backstream.runs.home import Home
+from backstream.runs.plan import Mode, Plan
+from backstream.workflow import plan_run
+from backstream.workflow.plan_request import PlanRequest
+from benchmarks import shapes
+from benchmarks.data import FIRST_DAY_MS
+from benchmarks.kinds import in_processes
+from benchmarks.session import session
+
+_SHAPE = "dense"
+_BIN = Path(sys.executable).parent
+_WORKERS = (1, 2)
+_MEMORY = {"spark.executor.memory": "2g", "spark.executor.memoryOverhead": "2g"}
+
+
+def main() -> None:
+    """Write the input, take turns, and print the seconds of each round and the ratio as lines of JSON."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rows", type=int, default=shapes.ROWS)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--folder", type=Path, default=Path(".backstream/benchmarks"))
+    options = parser.parse_args()
+    folder = options.folder.resolve()
+    list(in_processes([partial(_prepare, options.rows, folder)]))
+    shape = shapes.SHAPES[_SHAPE].scaled(options.rows)
+    ratios = {mode: list[float]() for mode in Mode}
+    with _cluster(folder / "cluster") as master:
+        for number in range(options.rounds):
+            for mode, one_s_by_ratio in ratios.items():
+                seconds = {}
+                for workers in _WORKERS if number % 2 else _WORKERS[::-1]:
+                    plan = _plan(shape.definition(shape.folder(folder), "native"), folder / "cluster", mode)
+                    seconds[workers] = _submit(master, plan, workers, folder / "cluster")
+                one_s_by_ratio.append(seconds[2] / seconds[1])
+                print(json.dumps({"mode": mode, "round": number + 1, "seconds by workers": seconds}), flush=True)
+    medians = {mode: round(statistics.median(each), 2) for mode, each in ratios.items()}
+    print(json.dumps({"two workers against one, median": medians}))
+
+
+def _prepare(rows: int, folder: Path) -> None:
+    spark = session("6g", folder / "spark")
+    shapes.prepare(spark, [_SHAPE], rows, folder)
+    spark.stop()
+
+
+def _plan(definition: str, folder: Path, mode: Mode) -> Plan:
+    home = folder / "home"
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir(parents=True)
+    file = home / "jobs.toml"
+    file.write_text(definition)
+    day = Interval(FIRST_DAY_MS, FIRST_DAY_MS + DAY_MS)
+    return plan_run(PlanRequest(file, day, mode=mode, trigger="benchmark", home=Home(home)))
+
+
+@contextmanager
+def _cluster(folder: Path) -> Iterator[str]:
+    """Start a master and the workers, and yield the address of the master."""
+    port, *web_ports = free_ports(2 + len(_WORKERS))
+    master = f"spark://127.0.0.1:{port}"
+    services = [_start("master", ["-h", "127.0.0.1", "-p", str(port)], web_ports[0], folder)]
+    try:
+        for number, web_port in enumerate(web_ports[1:], start=1):
+            words = ["-c", "1", "-m", "4g", "-h", "127.0.0.1", master]
+            services.append(_start(f"worker-{number}", words, web_port, folder))
+        yield master
+    finally:
+        for service in reversed(services):
+            service.process.terminate()
+            service.process.wait(30)
+
+
+def _start(name: str, words: Sequence[str], web_port: int, folder: Path) -> Service:
+    kind = name.partition("-")[0]
+    program = f"org.apache.spark.deploy.{kind}.{kind.title()}"
+    command = [str(_BIN / "spark-class"), program, "--webui-port", str(web_port), *words]
+    return Service.started(name, command, folder, _environment(folder))
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    return os.environ | {
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_WORKER_DIR": str(folder / "work"),
+        "SPARK_LOCAL_DIRS": str(folder / "local"),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": str(CHECKOUT / "pipelines"),
+    }
+
+
+def _submit(master: str, plan: Plan, workers: int, folder: Path) -> float:
+    """Return the seconds of a job on so many cores, each of another worker."""
+    settings = _MEMORY | {"spark.executor.cores": "1", "spark.cores.max": str(workers)}
+    command = [str(_BIN / "spark-submit"), "--master", master]
+    command += [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+    command += [str(CHECKOUT / "pipelines" / "backstream" / "jobs" / "replay.py"), "--plan", str(plan.folder.plan)]
+    command += [word for chunk in plan.chunks for word in ("--chunk", chunk.chunk_id)]
+    begin = time.monotonic()
+    done = subprocess.run(command, env=_environment(folder), check=False, capture_output=True, text=True)
+    seconds = time.monotonic() - begin
+    if done.returncode:
+        msg = f"the job ended with status {done.returncode}: {(done.stdout + done.stderr)[-3000:]}"
+        raise RuntimeError(msg)
+    return round(seconds, 1)
+
+
+if __name__ == "__main__":
+    main()
