@@ -35,7 +35,7 @@ def main() -> None:
         begin = time.perf_counter()
         duckdb.execute(statement)
         seconds = time.perf_counter() - begin
-    sums = duckdb.execute(f"SELECT count(*), sum(events), sum(total) {rows}").fetchall()  # noqa: S608 - its own file
+    sums = duckdb.execute(f"SELECT count(*), sum(events), sum(total) {rows}").fetchall()
     [(windows, events, total)] = sums
     facts = {"seconds": seconds, "version": duckdb.__version__}
     print(json.dumps({**facts, "windows": windows, "events": int(events), "total": int(total)}))
