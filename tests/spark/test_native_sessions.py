@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from tests.spark.histories import random_history, write_history
+from tests.spark.native_runs import native_definition
 from tests.spark.runs import WINDOWS, planned
-from tests.spark.test_native import native_definition
 
 from backstream.errors import ContractError, CountError
 from backstream.native.task import TaskResult
