@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
-from tests.source.test_inputs import damage_pages, empty, write_days
+from tests.source.days import damage_pages, write_days
+from tests.source.test_inputs import empty
 from tests.workflow.history import CLICKS, COLUMNS, at, planned, write_clicks, write_definition
 
 from backstream.errors import ContractError

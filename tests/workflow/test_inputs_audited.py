@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
-from tests.source.test_inputs import BAD_PAGE, SKIP, damage_pages, write_days
+from tests.source.days import BAD_PAGE, SKIP, damage_pages, write_days
 from tests.workflow.history import CLICKS, COLUMNS, at, planned, write_clicks, write_definition
 
 from backstream.definition.loader import load_definition, parse_definition
