@@ -5,7 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-HEAVY = ("pyspark", "pandas", "great_expectations", "numpy", "pyarrow", "pyiceberg")
+HEAVY = (
+    "pyspark",
+    "pandas",
+    "great_expectations",
+    "numpy",
+    "pyarrow",
+    "pyiceberg",
+    "backstream.orchestration.openlineage",
+)
 
 
 def raised(action: Callable[[], object]) -> list[str]:

@@ -23,7 +23,7 @@ from demo.processes import Service
 from demo.settings import CHECKOUT, USER, Spark, free_ports
 from demo.stack import Stack
 from sqlalchemy import make_url
-from tests.e2e.listening import Told, listening
+from tests.e2e.listening import LINEAGE_PATH, Told, listening
 from tests.house.compose import commands
 from tests.house.compose import environment as compose_environment
 from tests.lake import postgres
@@ -240,8 +240,10 @@ def _warehouse(store: Store) -> dict[str, Any]:
 
 
 def _settings(definitions: Path, database: str, catalog: dict[str, str], told: Told) -> dict[str, str]:
-    alert = {"conn_type": "http", "host": f"http://127.0.0.1:{told.alerts_port}/hook", "password": ALERT_TOKEN}
+    alert = {"conn_type": "http", "host": f"http://127.0.0.1:{told.port}/hook", "password": ALERT_TOKEN}
+    lineage = {"type": "http", "url": f"http://127.0.0.1:{told.port}", "endpoint": LINEAGE_PATH.lstrip("/")}
     return {
+        "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(lineage),
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database,
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin,viewer:viewer",
         "AIRFLOW__CORE__PARALLELISM": "6",
@@ -251,9 +253,9 @@ def _settings(definitions: Path, database: str, catalog: dict[str, str], told: T
         "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "60",
         # The files of the DAGs stay as they are.
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
-        "AIRFLOW__METRICS__STATSD_ON": "True",
-        "AIRFLOW__METRICS__STATSD_HOST": "127.0.0.1",
-        "AIRFLOW__METRICS__STATSD_PORT": str(told.metrics_port),
+        "AIRFLOW__METRICS__OTEL_ON": "True",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{told.port}",
+        "OTEL_METRIC_EXPORT_INTERVAL": "5000",
         "AIRFLOW_CONN_BACKSTREAM_ALERTS": json.dumps(alert),
         "AIRFLOW_CONN_BACKSTREAM_CATALOG": json.dumps(catalog),
         "BACKSTREAM_DEFINITIONS": str(definitions),

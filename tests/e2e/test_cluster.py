@@ -7,6 +7,7 @@ workers run the chunks. What happens is in `conftest.py`, a chapter after anothe
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from collections import Counter
@@ -18,7 +19,7 @@ import pytest
 from demo.settings import CHECKOUT
 from tests.e2e.cluster import AIRFLOW, ALERT_TOKEN, CATALOG_PASSWORD, FOLDER, Cluster, compose
 from tests.e2e.story import HISTORY, RANGE, Nights, attempts, expected, plans, published, run_ids
-from tests.e2e.team import POOL, rows_of_the_team
+from tests.e2e.team import POOL, TABLE, rows_of_the_team
 from tests.lake import postgres
 from tests.lake.store import BUCKET, Store
 from tests.spark.histories import days
@@ -27,6 +28,7 @@ from backstream.eventtime.instants import instant_ms
 from backstream.lake.ledger import list_runs as ledger
 from backstream.orchestration.run_range import with_seconds
 from backstream.runs.home import Home
+from backstream.runs.manifest import load_manifests, sum_fates
 
 pytestmark = [
     pytest.mark.e2e,
@@ -321,18 +323,75 @@ def test_an_update_of_the_asset_of_the_source_triggers_the_restatement(
     assert run["run_type"] == "asset_triggered"
 
 
+def test_a_catalog_of_lineage_learns_the_tables_their_columns_and_the_checks_of_a_run(
+    cluster: Cluster, team_runs: dict[str, tuple[str, str]], s3: Store
+) -> None:
+    jobs = [f"sales.sold.{task}" for task in ("audit", "publish")]
+    audited, ended = (cluster.until(f"{job} is told", lambda: cluster.told.ends_of(job))[0] for job in jobs)  # noqa: B023 - called at once
+    (checked,) = audited["inputs"]
+    own, target = ended["outputs"]
+    assert {(each["namespace"], each["name"]) for each in (checked, own)} == {
+        (f"s3://{BUCKET}", f"{FOLDER}/backstream/sold")
+    }
+    assert [each["facets"]["symlinks"]["identifiers"][0]["name"] for each in (own, target)] == [
+        "backstream.sold",
+        TABLE,
+    ]
+    (check,) = checked["inputFacets"]["dataQualityAssertions"]["assertions"]
+    assert (check["name"], check["success"]) == ("every record read has one fate", True)
+    (read,) = ended["inputs"]
+    assert (read["namespace"], read["name"]) == ("file", str(cluster.home / "data/sold"))
+    fields = target["facets"]["columnLineage"]["fields"]
+    origins = {
+        name: [(each["field"], each["transformations"][0]["subtype"]) for each in field["inputFields"]]
+        for name, field in fields.items()
+    }
+    assert origins == {
+        "hour": [("happened_at", "TRANSFORMATION")],
+        "window_end": [("happened_at", "TRANSFORMATION")],
+        "product": [("key", "IDENTITY")],
+        "total": [("value", "AGGREGATION")],
+    }
+    facet = ended["run"]["facets"]["backstream"]
+    assert (facet["since"], facet["until"]) == ("2024-03-02T00:00Z", "2024-03-03T00:00Z")
+    rows = len(published(cluster, "sold", days(1, 2)))
+    assert own["outputFacets"]["outputStatistics"]["rowCount"] == rows > 0
+    assert {each["facets"]["parent"]["job"]["name"] for each in (audited["run"], ended["run"])} == {"sales"}
+    told = json.dumps(cluster.told.lineage)
+    assert [secret for secret in (CATALOG_PASSWORD, s3.secret, ALERT_TOKEN) if secret in told] == []
+
+
 def test_every_metric_that_operations_are_told_to_watch_is_sent(cluster: Cluster, looked_again: list[str]) -> None:
     table = (
-        (CHECKOUT / "docs" / "operations.md")
-        .read_text()
-        .partition("**Metrics**")[2]
-        .partition("For OpenTelemetry")[0]
+        (CHECKOUT / "docs" / "operations.md").read_text().partition("**Metrics**")[2].partition("**lineage**")[0]
     )
-    names = re.findall(r"`(airflow\.[^`]+)`", table)
+    documented = re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE)
+    names = [name for cell in documented for name in re.findall(r"`(airflow\.[^`]+)`", cell)]
     sent = {name: re.compile(re.sub("<[a-z]+>", "[^.]+", re.escape(name))) for name in names}
+    told = {name for name, *_ in cluster.told.metrics}
 
-    assert len(names) == 8
-    assert [name for name in names if not any(map(sent[name].fullmatch, cluster.told.metrics))] == []
+    assert len(names) == 13
+    assert [name for name in names if not any(map(sent[name].fullmatch, told))] == []
+
+
+def test_the_metrics_of_a_run_are_its_numbers(cluster: Cluster, team_runs: dict[str, tuple[str, str]]) -> None:
+    own = {"dataset": "sold", "mode": "recompute"}
+    manifests = [manifest for plan in plans(cluster, "sold") for manifest in load_manifests(plan)]
+    fates = Counter[str]()
+    for counts in sum_fates(manifests).values():
+        fates.update(counts)
+    rows = len(published(cluster, "sold", days(0, 2)))
+    told = cluster.told
+    cluster.until("the rows are told", lambda: told.total("airflow.backstream.published_rows", **own) == rows)
+
+    assert fates["on_time"] > 0
+    assert {fate: told.total("airflow.backstream.records", **own, fate=fate) for fate in fates} == fates
+    assert told.total("airflow.backstream.records.sold.on_time") == fates["on_time"]
+    assert told.total("airflow.backstream.audits", **own, verdict="pass") == 2
+    assert told.total("airflow.backstream.replaced_rows", **own) == 0
+    seconds = sum(sum(manifest.timings_s.values()) for manifest in manifests)
+    assert told.total("airflow.backstream.stage_duration", **own) == pytest.approx(seconds * 1000, abs=1)
+    assert told.tags_of("airflow.backstream.stage_duration") == {"dataset", "mode", "stage"}
 
 
 def test_nothing_of_it_runs_on(cluster: Cluster, looked_again: list[str]) -> None:

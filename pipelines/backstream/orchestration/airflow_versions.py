@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -21,8 +22,9 @@ EXPONENTIAL_BACKOFF: float | bool = 2.0 if AIRFLOW >= (3, 2) else True
 def _find(name: str, *modules: str) -> Any:
     """Return a name from the first module that has it."""
     for module in modules:
-        if (found := getattr(import_module(module), name, None)) is not None:
-            return found
+        with suppress(ModuleNotFoundError):
+            if (found := getattr(import_module(module), name, None)) is not None:
+                return found
     msg = f"Airflow {version('apache-airflow-core')} has no {name}"
     raise ImportError(msg)
 
@@ -47,6 +49,16 @@ __all__ = [
     "AirflowSkipException",
     "CronDataIntervalTimetable",
 ]
+
+
+def load_stats() -> Any:
+    """Return Airflow's interface for metrics, with `incr` and `timing`. Only tasks use it."""
+    return _find("Stats", "airflow.sdk.observability.stats", "airflow.observability.stats", "airflow.stats")
+
+
+def load_settings() -> Any:
+    """Return Airflow's configuration, with `get` and `getboolean`."""
+    return _find("conf", "airflow.sdk.configuration", "airflow.configuration")
 
 
 def list_switched_off(installed: tuple[int, ...]) -> list[str]:

@@ -17,6 +17,7 @@ from backstream.orchestration.airflow_versions import HAS_ASSET_PARTITIONS, HAS_
 from backstream.orchestration.dag_options import DagOptions
 from backstream.orchestration.job_operators import PrepareOperator, ReplayOperator
 from backstream.orchestration.notifications import VerdictNotifier
+from backstream.orchestration.result_operators import AuditOperator, PublishOperator
 from backstream.orchestration.run_operators import WAITING, ApproveOperator, RestateOperator
 
 
@@ -52,23 +53,11 @@ def add_run_tasks(
         options: pool and connection of the Spark jobs.
         request: parameters of the run, as templates; None for the parameters of the DAG.
     """
-    asset = _dataset_asset(definition)
-    days = _days_asset(definition) if HAS_ASSET_PARTITIONS else None
 
     @task
     def plan(request: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         """Create the plan: the input files, the chunks, and the snapshots that the run replaces."""
         return tasks.execute_plan(path, definition.name, get_current_context(), request)
-
-    @task(on_success_callback=VerdictNotifier(), on_failure_callback=VerdictNotifier())
-    def audit(plan_path: str) -> str:
-        """Check the result. If the verdict is fail, the run ends without publication, and writes its report."""
-        return tasks.execute_audit(path, plan_path)
-
-    @task(outlets=[asset, days] if days else [asset])
-    def publish(plan_path: str) -> int:
-        """Replace exactly the range in the published table, in one commit."""
-        return tasks.execute_publish(path, plan_path, get_current_context(), asset, days)
 
     @task
     def report(plan_path: str) -> str:
@@ -86,15 +75,28 @@ def add_run_tasks(
         doc_md="Replay a batch of chunks as a Spark job, and stage windows, panes, and metrics beside the lake.",
         **options.job_arguments,
     ).expand_kwargs(jobs)
-    plan_path = jobs[tasks.PLAN_KEY]
+    result = {"plan_path": jobs[tasks.PLAN_KEY], "definition_path": str(path)}
     approve = ApproveOperator(
         task_id="approve",
-        plan_path=plan_path,
-        definition_path=str(path),
+        **result,
         response_timeout=timedelta(milliseconds=definition.approval.timeout),
         doc_md="Wait for approval if the definition or the form requires it. A timeout rejects the publication.",
     )
-    replay >> audit(plan_path) >> approve >> publish(plan_path) >> report(plan_path)
+    audit = AuditOperator(
+        task_id="audit",
+        on_success_callback=VerdictNotifier(),
+        on_failure_callback=VerdictNotifier(),
+        doc_md="Check the result. If the verdict is fail, the run publishes nothing, and writes its report.",
+        **result,
+    )
+    publish = PublishOperator(
+        task_id="publish",
+        asset=_dataset_asset(definition),
+        days=_days_asset(definition) if HAS_ASSET_PARTITIONS else None,
+        doc_md="Replace exactly the range in the published table, in one commit.",
+        **result,
+    )
+    replay >> audit >> approve >> publish >> report(result["plan_path"])
 
 
 def _make_prepare_task(

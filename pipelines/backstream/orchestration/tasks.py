@@ -18,6 +18,7 @@ from backstream.eventtime.instants import duration_text, instant_text
 from backstream.eventtime.intervals import Interval, LocalDays
 from backstream.orchestration.airflow_versions import AirflowFailException
 from backstream.orchestration.connections import provide_environment
+from backstream.orchestration.metrics import send_audit, send_publication
 from backstream.orchestration.params import AS_DEFINED, GROUP_PARAMS, RunParams, require_known_params
 from backstream.orchestration.requests import record_request
 from backstream.orchestration.run_range import (
@@ -224,8 +225,10 @@ def execute_audit(definition_path: Path, plan_path: str) -> str:
         try:
             audit: Audit = load_workflow(definition_path).audit_run(plan)
         except QualityError:
+            send_audit(plan, Audit.read(plan.folder.audit_result))
             _refresh_dataset_state(definition_path, plan)  # the later tasks don't run
             raise
+    send_audit(plan, audit)
     log.info("verdict %s: %s", audit.verdict, audit.summary)
     return audit.verdict.value
 
@@ -245,6 +248,7 @@ def execute_publish(
     with fail_without_retry():
         plan = Plan.read(Path(plan_path))
         publication: Publication = load_workflow(definition_path).publish_run(plan)
+    send_publication(plan, publication)
     log.info(
         "published %s rows of %s, replacing %s%s",
         *(f"{publication.rows:,}", publication.dataset, f"{publication.replaced_rows:,}"),

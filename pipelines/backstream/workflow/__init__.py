@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from backstream.workflow.audit import audit_run
     from backstream.workflow.dataset_state import refresh_after_run
     from backstream.workflow.impact import estimate_impact
+    from backstream.workflow.lineage import describe_lineage
     from backstream.workflow.planning import plan_run
     from backstream.workflow.prepare import prepare_source
     from backstream.workflow.preview.dry_run import preview_dry_run
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "audit_run",
     "create_run_tables",
+    "describe_lineage",
     "estimate_impact",
     "find_interrupted_run",
     "find_restatements",
@@ -45,6 +47,7 @@ __all__ = [
 _MODULES = {
     "audit_run": "audit",
     "create_run_tables": "publish",
+    "describe_lineage": "lineage",
     "estimate_impact": "impact",
     "find_interrupted_run": "resume",
     "find_restatements": "restate",
