@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-from tests.dags import ask_dags, ask_lineage, ask_operators, ask_plan_task
+from tests.dags import ask_dags, ask_drivers, ask_lineage, ask_operators, ask_plan_task
 
 QUESTIONS = {
     question.__name__: question
@@ -15,6 +15,7 @@ QUESTIONS = {
         ask_dags.parse_s,
         ask_dags.restates,
         ask_dags.ticks,
+        ask_drivers.drivers,
         ask_lineage.lineage,
         ask_lineage.metrics,
         ask_operators.clusters,

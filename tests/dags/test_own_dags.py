@@ -104,4 +104,5 @@ def test_what_an_earlier_airflow_cannot_do_is_said_in_a_sentence(made: dict[str,
         "backfill.deadline sends an alert: needs Airflow 3.2",
         "the task restate is skipped while its DAG is paused: needs Airflow 3.2; below, it waits",
         "each published day is a partition of the asset <name>.days: needs Airflow 3.3",
+        "a canceled run ends its driver on a standalone cluster: needs Airflow 3.3",
     ]

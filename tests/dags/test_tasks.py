@@ -153,7 +153,7 @@ def test_a_driver_that_the_cluster_would_start_is_refused(seen: Any) -> None:
         "AirflowFailException",
         (
             "connection 'backstream_spark' must have the deploy-mode client, got 'cluster'\n"
-            "  the driver reads the plan and the addresses of the lake where the task runs\n\n"
+            "  only a standalone cluster can run the driver, by the deploy-mode cluster\n\n"
             'hint: its extra should be {"deploy-mode": "client"}'
         ),
     ]

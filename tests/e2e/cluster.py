@@ -214,13 +214,14 @@ def running(folder: Path, definitions: Path, store: Store, add_dags: Callable[[P
     home = folder / "home"
     # What a crashed scheduler had locked stays locked while children of it hold its connections.
     patient = [*postgres.QUICKEST, "idle_in_transaction_session_timeout=20s"]
-    with postgres.running(binaries, patient) as server, _spark(folder / "spark") as master, listening() as told:
+    with postgres.running(binaries, patient) as server, _spark(folder / "spark") as far, listening() as told:
         databases = {name: server.new_database() for name in ("airflow", "lake")}
         settings = _settings(definitions, databases["airflow"], _connection(server, databases["lake"]), told)
         settings["AIRFLOW_CONN_BACKSTREAM_WAREHOUSE"] = json.dumps(_warehouse(store))
+        settings["AIRFLOW_CONN_FAR_SPARK"] = json.dumps(far)
         _dag_files(folder / "dags")
         add_dags(folder / "dags")
-        spark, services = Spark(master, chunks_at_once=2), {name: compose(name)[0] for name in AIRFLOW}
+        spark, services = Spark(far["host"], chunks_at_once=2), {name: compose(name)[0] for name in AIRFLOW}
         with Stack(home, spark, settings | _dags(folder / "dags"), services) as stack:
             _limit_spark(stack)
             cluster = _cluster(stack, home, databases["lake"], told)
@@ -301,18 +302,22 @@ def _client(url: str, name: str, password: str) -> httpx.Client:
 
 
 @contextmanager
-def _spark(folder: Path) -> Iterator[str]:
-    """A master and two workers, by the commands of the compose file on free ports; yields the master's URL."""
-    port, *web_ports = map(str, free_ports(4))
+def _spark(folder: Path) -> Iterator[dict[str, Any]]:
+    """A master and two workers, by the commands of the compose file on free ports; yields a connection to them.
+
+    The connection has drivers run on the workers.
+    """
+    port, rest_port, *web_ports = map(str, free_ports(5))
     master = f"spark://127.0.0.1:{port}"
     known = {"spark-master": "127.0.0.1", "7077": port, "spark://spark-master:7077": master, "2g": "1g", "2": "1"}
-    env = _spark_environment(folder)
+    env = _spark_environment(folder) | {"SPARK_MASTER_OPTS": f"-Dspark.master.rest.port={rest_port}"}
     services = [_started("spark-master", known | {"8080": web_ports[0]}, folder, env)]
     try:
         _until_listening(int(port), services[0])
         for number, web_port in enumerate(web_ports[1:3], start=1):
             services.append(_started(f"spark-worker-{number}", known | {"8081": web_port}, folder, env))
-        yield master
+        extra = {"deploy-mode": "cluster", "rest-port": rest_port}
+        yield {"conn_type": "spark", "host": master, "extra": extra}
     finally:
         for service in services:
             service.process.terminate()

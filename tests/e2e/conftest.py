@@ -8,9 +8,10 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from functools import partial
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from demo.airflow_api import FINISHED
 from tests.e2e.cluster import FOLDER, Cluster, running
@@ -30,7 +31,7 @@ from tests.e2e.story import (
     families_of,
     scheduled,
 )
-from tests.e2e.team import FIRST_DAY, POOL, create_table, write_team
+from tests.e2e.team import FIRST_DAY, POOL, FarRun, create_table, write_far, write_team
 from tests.lake.store import BUCKET, Store
 from tests.spark.histories import write_history
 from tests.workflow.conftest import LENIENT
@@ -57,8 +58,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, s3: Store, nights: Nights)
         (definitions / f"{name}.toml").write_text(text)
         write_history(folder / "home" / "data" / name, nights.history if name == "nightly" else HISTORY)
     (definitions / "lenient.json").write_text(json.dumps(LENIENT))
-    with_team = partial(write_team, folder / "sales")
-    with running(folder, definitions, s3, with_team) as started, pytest.MonkeyPatch.context() as patch:
+
+    def add_dags(dags: Path) -> None:
+        write_team(folder / "sales", dags)
+        write_far(folder / "far", dags)
+
+    with running(folder, definitions, s3, add_dags) as started, pytest.MonkeyPatch.context() as patch:
         patch.setenv(CATALOG_VARIABLE, started.catalog_uri)
         patch.setenv(WAREHOUSE_VARIABLE, s3.address(f"{BUCKET}/{FOLDER}"))
         started.until("the DAGs are known", lambda: _are_known(started))
@@ -283,3 +288,23 @@ def _waiting(cluster: Cluster, dag_id: str, task_id: str) -> tuple[str, str]:
 
     (run_id,) = cluster.until(f"{task_id} of {dag_id} waits for a slot", waits)
     return dag_id, run_id
+
+
+@pytest.fixture(scope="module")
+def far(cluster: Cluster) -> FarRun:
+    """A run that was cancelled while its driver ran on a worker, and then cleared."""
+    write_history(cluster.home / "data" / "far", HISTORY)
+    cluster.until("no other job runs", lambda: not cluster.jobs())
+    run_id = cluster.trigger("reprocess_far", **LAST_DAY, reason="the driver is elsewhere")
+
+    def driver() -> psutil.Process | None:
+        is_waiting = cluster.task("reprocess_far", run_id, "replay")["state"] == "deferred"
+        return next(iter(cluster.jobs()), None) if is_waiting else None
+
+    found: psutil.Process = cluster.until("the driver runs on the cluster", driver)
+    parents, environment = [" ".join(each.cmdline()) for each in found.parents()], found.environ()
+    pool = cluster.admin.get("/api/v2/pools/spark").json()
+    cluster.fail("reprocess_far", run_id)
+    cluster.until("the driver has ended", lambda: not cluster.jobs())
+    clear(cluster, "reprocess_far", run_id)
+    return FarRun(run_id, parents, environment, pool, cluster.until_finished("reprocess_far", run_id))

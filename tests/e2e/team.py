@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,32 @@ days = PartitionedAssetTimetable(assets=Asset("sold.days", uri="backstream://sol
 with DAG("rebuild", schedule=days, tags=["sales"], is_paused_upon_creation=False):
     copy_files()
 '''
+_FAR_DAGS = """\
+from pathlib import Path
+
+from backstream.airflow import backfill_dags
+
+globals().update(backfill_dags(Path("<folder>"), kinds=["reprocess"], spark_connection="far_spark"))
+"""
+
+
+@dataclass(frozen=True)
+class FarRun:
+    """A run whose driver ran on the cluster: its driver and the pool meanwhile, and how it ended."""
+
+    run_id: str
+    parents: list[str]
+    environment: dict[str, str]
+    pool: dict[str, Any]
+    state: str
+
+
+def write_far(folder: Path, dags: Path) -> None:
+    """Write a dataset whose drivers run on the cluster, and the DAG file."""
+    folder.mkdir()
+    text = DEFINITION.format(name="far", backfill='mode = "recompute"', end="2024-03-05")
+    (folder / "far.toml").write_text(text)
+    (dags / "far.py").write_text(_FAR_DAGS.replace("<folder>", str(folder)))
 
 
 def write_team(folder: Path, dags: Path) -> None:

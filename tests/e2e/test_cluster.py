@@ -19,7 +19,7 @@ import pytest
 from demo.settings import CHECKOUT
 from tests.e2e.cluster import AIRFLOW, ALERT_TOKEN, CATALOG_PASSWORD, FOLDER, Cluster, compose
 from tests.e2e.story import HISTORY, RANGE, Nights, attempts, expected, plans, published, run_ids
-from tests.e2e.team import POOL, TABLE, rows_of_the_team
+from tests.e2e.team import POOL, TABLE, FarRun, rows_of_the_team
 from tests.lake import postgres
 from tests.lake.store import BUCKET, Store
 from tests.spark.histories import days
@@ -392,6 +392,34 @@ def test_the_metrics_of_a_run_are_its_numbers(cluster: Cluster, team_runs: dict[
     seconds = sum(sum(manifest.timings_s.values()) for manifest in manifests)
     assert told.total("airflow.backstream.stage_duration", **own) == pytest.approx(seconds * 1000, abs=1)
     assert told.tags_of("airflow.backstream.stage_duration") == {"dataset", "mode", "stage"}
+
+
+def test_a_driver_on_the_cluster_holds_no_slot_of_airflow(cluster: Cluster, far: FarRun) -> None:
+    assert any("org.apache.spark.deploy.worker.Worker" in parent for parent in far.parents)
+    assert not any("airflow" in parent.split()[0] or " airflow " in parent for parent in far.parents)
+    assert (far.pool["running_slots"], far.pool["deferred_slots"]) == (0, 1)
+
+
+def test_a_run_whose_driver_was_ended_on_the_cluster_goes_on_and_publishes_what_the_reference_says(
+    cluster: Cluster, far: FarRun
+) -> None:
+    # The chapter waits until the driver of the cancelled run has ended.
+    assert far.state == "success", cluster.log_of("reprocess_far", far.run_id, "replay")
+    wanted = expected(cluster, "events", HISTORY, days(2, 3)).values()
+    assert published(cluster, "far", days(2, 3)) == {
+        place: final for place, (_, _, final) in wanted.items() if final
+    }
+
+
+def test_a_driver_on_the_cluster_gets_no_secret_of_the_lake(cluster: Cluster, far: FarRun, s3: Store) -> None:
+    assert far.environment["BACKSTREAM_HOME"] == str(cluster.home)
+    found = {
+        name
+        for name, value in far.environment.items()
+        for secret in (CATALOG_PASSWORD, s3.secret)
+        if secret in value
+    }
+    assert found == set()
 
 
 def test_nothing_of_it_runs_on(cluster: Cluster, looked_again: list[str]) -> None:

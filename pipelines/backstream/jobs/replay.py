@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from backstream import __version__
@@ -40,23 +40,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--plan", type=Path, required=True, help="plan.json of the run")
     parser.add_argument("--chunk", action="append", required=True, help="chunk id, e.g., 0000; can be repeated")
+    help_text = "leave the tables and the ledger to the task that waits, which knows the catalog"
+    parser.add_argument("--without-catalog", action="store_true", help=help_text)
     options = parser.parse_args(arguments)
     end_with_task()
-    return run_job(lambda: _replay_plan(options.plan, options.chunk), RunFolder(options.plan.parent).errors)
+    errors = RunFolder(options.plan.parent).errors
+    return run_job(lambda: _replay_plan(options.plan, options.chunk, not options.without_catalog), errors)
 
 
-def _replay_plan(file: Path, chunk_ids: Sequence[str]) -> None:
+def _replay_plan(file: Path, chunk_ids: Sequence[str], has_catalog: bool) -> None:
     plan = Plan.read(file)
-    with _record_failure(plan):
-        _replay(plan, chunk_ids)
+    with _record_failure(plan) if has_catalog else nullcontext():
+        _replay(plan, chunk_ids, has_catalog)
 
 
-def _replay(plan: Plan, chunk_ids: Sequence[str]) -> None:
+def _replay(plan: Plan, chunk_ids: Sequence[str], has_catalog: bool) -> None:
     chunks = [plan.chunk(chunk_id) for chunk_id in chunk_ids]
     _require_unchanged(plan, chunk_ids)
     with ThreadPoolExecutor(1) as executor:
         # The imports for this take about as long as the start of a Spark session.
-        tables = executor.submit(_create_tables, plan, chunk_ids)
+        tables = executor.submit(_create_tables, plan, chunk_ids if has_catalog else ())
         spark, log = submitted_session(f"backstream {plan.dataset} {', '.join(chunk_ids)}"), _ProgressLog(plan)
         tables.result()
     with explain_heap_errors(spark, plan):

@@ -67,5 +67,6 @@ def list_switched_off(installed: tuple[int, ...]) -> list[str]:
         "backfill.deadline sends an alert: needs Airflow 3.2": (3, 2),
         "the task restate is skipped while its DAG is paused: needs Airflow 3.2; below, it waits": (3, 2),
         "each published day is a partition of the asset <name>.days: needs Airflow 3.3": (3, 3),
+        "a canceled run ends its driver on a standalone cluster: needs Airflow 3.3": (3, 3),
     }
     return [sentence for sentence, least in needed.items() if installed < least]

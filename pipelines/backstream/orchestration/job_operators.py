@@ -19,15 +19,14 @@ from airflow.sdk.exceptions import AirflowException
 
 from backstream.errors import BackstreamError, JobError, SetupError, SpecError
 from backstream.eventtime.instants import instant_text
-from backstream.orchestration.airflow_versions import (
-    AirflowNotFoundException,
-)
+from backstream.orchestration import remote_driver
+from backstream.orchestration.airflow_versions import AirflowNotFoundException
 from backstream.orchestration.connections import provide_environment
 from backstream.orchestration.dag_options import CONNECTION_ID
 from backstream.orchestration.java_traces import JavaTraces
 from backstream.orchestration.params import parse_mode
 from backstream.orchestration.run_range import data_interval, resolve_range
-from backstream.orchestration.tasks import fail_without_retry
+from backstream.orchestration.tasks import fail_without_retry, load_workflow
 from backstream.runs.home import ERROR_FILE_VARIABLE, TASK_VARIABLE, Home, RunFolder
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Plan
@@ -35,6 +34,8 @@ from backstream.runs.progress import load_progress
 from backstream.spark.heap import CONF_VARIABLE, OUT_OF_MEMORY_STATUS, SETTING
 from backstream.spark.installation import find_scripts_folder
 from backstream.spark.java import set_java_options, settings_beside_class_path
+
+_CLIENT = "client"
 
 
 class _JobOperator(SparkSubmitOperator):
@@ -166,13 +167,22 @@ class _JobOperator(SparkSubmitOperator):
                 "hint: pip install apache-airflow-providers-cncf-kubernetes"
             )
             raise SpecError(msg)
-        if (mode := connection.extra_dejson.get("deploy-mode") or "client") != "client":
-            msg = (
-                f"connection {self._conn_id!r} must have the deploy-mode client, got {mode!r}\n"
-                "  the driver reads the plan and the addresses of the lake where the task runs\n\n"
-                'hint: its extra should be {"deploy-mode": "client"}'
-            )
-            raise SpecError(msg)
+        self._require_deploy_mode(connection)
+
+    def _require_deploy_mode(self, connection: Any) -> None:
+        """Check where the driver runs: with the task, or on a standalone cluster."""
+        mode = connection.extra_dejson.get("deploy-mode") or _CLIENT
+        is_standalone = (connection.host or "").startswith("spark://")
+        if mode == _CLIENT or (mode == "cluster" and is_standalone):
+            # `spark-submit` on a worker of the cluster starts the driver in its own process.
+            self._deploy_mode = _CLIENT if is_standalone and mode != _CLIENT else None
+            return
+        msg = (
+            f"connection {self._conn_id!r} must have the deploy-mode client, got {mode!r}\n"
+            "  only a standalone cluster can run the driver, by the deploy-mode cluster\n\n"
+            'hint: its extra should be {"deploy-mode": "client"}'
+        )
+        raise SpecError(msg)
 
 
 class PrepareOperator(_JobOperator):
@@ -209,6 +219,37 @@ class ReplayOperator(_JobOperator):
     """Operator that submits the replay job for a batch of chunks, and checks that each chunk has a manifest."""
 
     job_module = "backstream.jobs.replay"
+
+    def _run_job(self, context: Any) -> None:
+        """Run the driver beside the task, or wait for one on a standalone cluster without a slot.
+
+        Raises:
+            TaskDeferred: when the driver runs on the cluster.
+        """
+        if self._deploy_mode is None:
+            super()._run_job(context)
+            return
+        plan, _ = self._load_plan()
+        load_workflow(Path(self.definition_path)).create_run_tables(plan)
+        driver = remote_driver.start(self, plan)
+        self.log.info("started %s on %s; this task waits without a slot", driver.driver_id, driver.cluster.master)
+        self.defer(trigger=driver, method_name="execute_complete")
+
+    def execute_complete(self, context: Any, event: dict[str, Any]) -> None:
+        """Check the result of a driver on a cluster.
+
+        Raises:
+            AirflowFailException: when the driver failed for a reason that a retry cannot fix.
+            JobError: when it failed for another reason.
+            LedgerError: when a result is missing.
+        """
+        with fail_without_retry():
+            provide_environment(Path(self.definition_path))
+            plan, _ = self._load_plan()
+            if error := remote_driver.find_error(str(self.name), event):
+                with load_workflow(Path(self.definition_path)).record_failure(plan):
+                    raise error
+            self._check_result()
 
     def _check_result(self) -> None:
         plan, manifests = self._load_manifests()

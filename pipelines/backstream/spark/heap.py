@@ -25,6 +25,8 @@ CONTAINER_LIMITS = (
 """The Linux files with a container's memory limit, in versions 2 and 1; `max` or a huge number is no limit."""
 OUT_OF_MEMORY_STATUS = 52
 """The exit status of Spark's Java, and of `spark-submit`, if Java runs out of memory."""
+_DEFAULT = re.compile(r"([^#\s=:][^\s=:]*)\s*[\s=:]\s*(.*)")
+"""A line of `spark-defaults.conf`: a name and a value."""
 _MB = 2**20
 _MIN_MB, _MAX_MB = 1_024, 31 * 1_024
 _MIN_CONFIGURED_MB = 512
@@ -104,6 +106,14 @@ def _find_spark_setting() -> str | None:
     if defaults.is_file() and re.search(rf"^\s*{re.escape(SETTING)}[\s=:]", defaults.read_text(), re.MULTILINE):
         return f"{SETTING} in {defaults}"
     return _OWN_VARIABLE if os.environ.get(_OWN_VARIABLE) else None
+
+
+def load_defaults() -> dict[str, str]:
+    """Return the settings in `spark-defaults.conf`; empty without such a file."""
+    file = conf_folder() / SETTINGS_FILE
+    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    matches = (_DEFAULT.fullmatch(line.strip()) for line in lines)
+    return {match[1]: match[2] for match in matches if match}
 
 
 def conf_folder() -> Path:
