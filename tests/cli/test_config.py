@@ -50,7 +50,7 @@ def test_config_prints_every_value_and_where_it_comes_from(project: Path, monkey
     assert found["class_archive"][1] == "default"
 
     lines = RUNNER.invoke(app, ["config"]).stdout.splitlines()
-    assert lines[0] == f"home           {project}/.backstream"
+    assert lines[0] == f"home{' ' * 18}{project}/.backstream"
     assert "secret" not in "".join(lines)
 
 

@@ -39,7 +39,20 @@ CATALOGS: list[dict[str, Any]] = [
     LAKE | {"host": "db", "port": 5432},
     LAKE | {"host": "/run/postgres"},
     {"conn_type": "mysql"},
+    {"conn_type": "sqlite", "host": "/lake/catalog.db"},
+    {
+        "conn_type": "iceberg",
+        "host": "https://rest/api",
+        "login": "me",
+        "password": "s/1",
+        "extra": {"scope": "a b"},
+    },
+    {"conn_type": "http", "host": "rest", "port": 8181, "schema": "http", "password": "t/2"},
+    {"conn_type": "hive_metastore", "host": "meta", "extra": {"hive.hive2-compatible": True}},
+    {"conn_type": "aws", "login": "AK", "password": "s/3", "extra": {"region_name": "eu-west-1", "role_arn": "r"}},
+    {"conn_type": "http"},
 ]
+SECRETS = ("se/cr+et", "se%2Fcr%2Bet", "t%2F1", "p%40%2Fw", "me%3As%2F1", "t%2F2", "s%2F3")
 STORE = {"conn_type": "aws", "host": "s3://lake/prod", "login": "AK/ID", "password": "se/cr+et"}
 WAREHOUSES: list[dict[str, Any]] = [
     STORE | {"extra": {"endpoint_url": "http://minio:9000", "region_name": "eu-west-1", "other": 1}},
@@ -71,6 +84,7 @@ def tasks() -> dict[str, Any]:
         "alerts": _alerts(),
         "catalogs": [_provided("catalog", connection) for connection in CATALOGS],
         "warehouses": [_provided("warehouse", connection) for connection in WAREHOUSES],
+        "named": [_named("theirs"), _named("nobody")],
         "masked": _masked(),
         "yarn": _submitted_to(YARN),
         "kubernetes": raised(lambda: _executed_on(KUBERNETES)),
@@ -194,8 +208,8 @@ def _alerts() -> list[str]:
     return heard.getvalue().splitlines()
 
 
-def _provided(what: str, connection: dict[str, Any]) -> str:
-    """Return the address that a connection provides."""
+def _provided(what: str, connection: dict[str, Any], wanted: str = "") -> str:
+    """Return the address that a connection provides, or another wanted one."""
     from backstream.errors import SpecError
     from backstream.orchestration.connections import provide_lake
     from backstream.runs.home import Home
@@ -208,14 +222,26 @@ def _provided(what: str, connection: dict[str, Any]) -> str:
         return str(error)
     finally:
         del os.environ[variable]
-    return home.catalog_uri if what == "catalog" else home.warehouse_uri
+    return home.catalog_uri if (wanted or what) == "catalog" else home.warehouse_uri
+
+
+def _named(connection_id: str) -> str:
+    """Return the address of the catalog that a project names by the id of a connection."""
+    os.environ["AIRFLOW_CONN_THEIRS"] = json.dumps({"conn_type": "http", "host": "http://theirs"})
+    os.environ["BACKSTREAM_CATALOG_CONNECTION"] = connection_id
+    try:
+        provided = _provided("warehouse", STORE, "catalog")
+    finally:
+        del os.environ["BACKSTREAM_CATALOG_CONNECTION"]
+        os.environ.pop("BACKSTREAM_CATALOG_URI", None)
+    return provided
 
 
 def _masked() -> list[str]:
     """Return the lines of a log with secrets, plain and encoded as in an address."""
     from airflow.sdk._shared.secrets_masker import redact  # what the log does with each line
 
-    return [str(redact(f"it is {secret}")) for secret in ("se/cr+et", "se%2Fcr%2Bet", "t%2F1", "p%40%2Fw")]
+    return [str(redact(f"it is {secret}")) for secret in SECRETS]
 
 
 def _executed_on(connection: dict[str, Any]) -> None:

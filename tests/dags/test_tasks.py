@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from backstream.lake.catalog_address import CatalogAddress
+
 Ask = Callable[..., Any]
 
 PYTHON_OF_THE_DRIVER = f"spark.pyspark.driver.python={sys.executable}"
@@ -106,7 +108,38 @@ def test_the_catalog_is_found_by_its_connection(seen: Any) -> None:
     assert seen["catalogs"] == [
         "postgresql+psycopg2://lake:p%40%2Fw@db:5432/flights",
         "postgresql+psycopg2://lake:p%40%2Fw@/flights?host=/run/postgres",
-        "connection 'backstream_catalog' must be of type postgres, got 'mysql'",
+        (
+            "connection 'backstream_catalog' must be of type aws, hive_metastore, http, iceberg, postgres, sqlite,"
+            " got 'mysql'"
+        ),
+        "sqlite:////lake/catalog.db?timeout=60",
+        "https://rest/api?scope=a%20b&credential=me%3As%2F1",
+        "http://rest:8181?token=t%2F2",
+        "thrift://meta:9083?hive.hive2-compatible=True",
+        "glue://?glue.region=eu-west-1&glue.access-key-id=AK&glue.secret-access-key=s%2F3",
+        "the host of connection 'backstream_catalog' is missing",
+    ]
+
+
+def test_properties_of_a_catalog_are_those_of_pyiceberg(seen: Any) -> None:
+    rest = CatalogAddress.from_uri(seen["catalogs"][4])
+    assert (rest.kind, dict(rest.properties)) == (
+        "rest",
+        {"uri": "https://rest/api", "scope": "a b", "credential": "me:s/1"},
+    )
+    assert rest.display_text == "https://rest/api"
+    hive, glue = (CatalogAddress.from_uri(seen["catalogs"][number]) for number in (6, 7))
+    assert dict(hive.properties) == {"uri": "thrift://meta:9083", "hive.hive2-compatible": "True"}
+    assert glue.properties["glue.secret-access-key"] == "s/3"
+
+
+def test_a_connection_that_is_set_must_exist(seen: Any) -> None:
+    assert seen["named"] == [
+        "http://theirs",
+        (
+            "no Airflow connection 'nobody' (BACKSTREAM_CATALOG_CONNECTION)\n\n"
+            "hint: airflow connections add nobody, or unset BACKSTREAM_CATALOG_CONNECTION"
+        ),
     ]
 
 
@@ -122,7 +155,7 @@ def test_the_warehouse_is_found_by_its_connection(seen: Any) -> None:
 
 
 def test_a_secret_is_masked_as_an_address_has_it_too(seen: Any) -> None:
-    assert seen["masked"] == ["it is ***"] * 4
+    assert seen["masked"] == ["it is ***"] * 7
 
 
 def test_another_cluster_is_another_connection_and_nothing_else(seen: Any) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -420,6 +421,22 @@ def test_a_driver_on_the_cluster_gets_no_secret_of_the_lake(cluster: Cluster, fa
         if secret in value
     }
     assert found == set()
+
+
+def test_doctor_checks_the_catalog_and_the_store_of_the_connections(cluster: Cluster, s3: Store) -> None:
+    command = [str(Path(sys.executable).parent / "backstream"), "doctor"]
+    ended = subprocess.run(
+        command, env=dict(cluster.stack.environment), capture_output=True, text=True, check=False
+    )
+    found = {line[:17].split()[0] + " " + line[6:17].strip(): line[19:] for line in ended.stdout.splitlines()}
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert found["ok catalog"].startswith("postgresql+psycopg2://postgres:***@/")
+    assert found["ok warehouse"] == f"s3://{BUCKET}/{FOLDER}"
+    assert found["ok pool"] == "spark: 2 slots"
+    assert "backstream_warehouse: generic, s3://" in ended.stdout
+    assert "clock" not in ended.stdout
+    assert [secret for secret in (CATALOG_PASSWORD, s3.secret) if secret in ended.stdout] == []
 
 
 def test_nothing_of_it_runs_on(cluster: Cluster, looked_again: list[str]) -> None:

@@ -54,7 +54,7 @@ def test_commands_in_a_project_find_its_definitions_and_use_its_home(folder: Pat
 
     found = backstream("config").stdout
 
-    assert f"home           {folder}/.backstream\n               from default of {folder}\n" in found
+    assert f"home{' ' * 18}{folder}/.backstream\n{' ' * 22}from default of {folder}\n" in found
     assert backstream("check", "clicks").stdout.startswith("definition  clicks, tumbling windows of 1h\n")
 
 

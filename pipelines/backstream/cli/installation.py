@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import typer
 
 from backstream.cli.app import OutputFormat, OutputFormatOption, app, report_errors
+from backstream.errors import SpecError
 from backstream.runs.home import Home
 
 if TYPE_CHECKING:
@@ -62,9 +64,21 @@ def doctor_command() -> None:
 def _findings() -> Iterator[Finding]:
     from backstream.workflow.check_installation import check_installation
 
+    has_airflow = find_spec("airflow") is not None
+    if has_airflow:
+        _provide_connections()
     yield from check_installation(Home.from_environment())
-    if find_spec("airflow"):
+    if has_airflow:
         yield from airflow_findings()
+
+
+def _provide_connections() -> None:
+    """Set catalog and warehouse from Airflow's connections; the check of Airflow reports errors in them."""
+    from backstream.orchestration.check_airflow import provide_connections
+
+    logging.disable(logging.WARNING)  # Airflow logs each step of a look-up
+    with suppress(SpecError):
+        provide_connections()
 
 
 def airflow_findings() -> Iterator[Finding]:

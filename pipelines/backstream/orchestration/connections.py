@@ -4,26 +4,35 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlencode
 
-from airflow.sdk import BaseHook, Connection
+from airflow.sdk import BaseHook
 from airflow.sdk.log import mask_secret
 
 from backstream.errors import SpecError
 from backstream.orchestration.airflow_versions import AirflowNotFoundException
-from backstream.runs.home import CATALOG_VARIABLE, WAREHOUSE_VARIABLE
+from backstream.orchestration.catalog_connections import catalog_uri
+from backstream.runs.home import (
+    CATALOG_CONNECTION_VARIABLE,
+    CATALOG_VARIABLE,
+    WAREHOUSE_CONNECTION_VARIABLE,
+    WAREHOUSE_VARIABLE,
+)
 from backstream.runs.settings import misspelt_variables, provide_settings
 
 log = logging.getLogger(__name__)
 
 CATALOG_CONNECTION_ID = "backstream_catalog"
 WAREHOUSE_CONNECTION_ID = "backstream_warehouse"
-_DIALECTS = {"postgres": "postgresql+psycopg2"}
 _STORES = ("aws", "generic")
 """Connection types of the warehouse; the form of Airflow offers `aws` only with the provider of Amazon."""
 _OPTIONS = {"region_name": "region", "endpoint_url": "endpoint", "aws_session_token": "session_token"}
 """Keys of the extra of a connection, as in the provider of Amazon, and keys of the warehouse address."""
+Load = Callable[[str], Any]
+"""Function that returns an Airflow connection by its id, or raises `AirflowNotFoundException`."""
 
 
 def provide_environment(definition_path: Path) -> None:
@@ -38,54 +47,53 @@ def provide_environment(definition_path: Path) -> None:
     provide_lake()
 
 
-def provide_lake() -> None:
+def provide_lake(load: Load = BaseHook.get_connection) -> None:
     """Set the environment variables of the catalog and the warehouse from Airflow connections, if these exist.
 
     Airflow masks the secrets of a connection in logs. A Spark driver inherits the variables; executors don't.
 
     Raises:
-        SpecError: when a connection has a type that backstream does not support.
+        SpecError: when a connection has a type that backstream does not support, or one that is set is missing.
     """
-    if connection := _load_connection(CATALOG_CONNECTION_ID, tuple(_DIALECTS)):
-        os.environ[CATALOG_VARIABLE] = _catalog_uri(connection)
-    if connection := _load_connection(WAREHOUSE_CONNECTION_ID, _STORES):
-        os.environ[WAREHOUSE_VARIABLE] = _warehouse_uri(connection)
+    if connection := _load_connection(CATALOG_CONNECTION_VARIABLE, CATALOG_CONNECTION_ID, load):
+        os.environ[CATALOG_VARIABLE] = _masked(catalog_uri(connection))
+    if connection := _load_connection(WAREHOUSE_CONNECTION_VARIABLE, WAREHOUSE_CONNECTION_ID, load):
+        os.environ[WAREHOUSE_VARIABLE] = _masked(_warehouse_uri(connection))
 
 
-def _load_connection(connection_id: str, types: tuple[str, ...]) -> Connection | None:
+def _load_connection(variable: str, default_id: str, load: Load) -> Any:
+    """Return the connection with the id that is set, or by default another one; None if that does not exist."""
+    connection_id = os.environ.get(variable) or default_id
     try:
-        connection = BaseHook.get_connection(connection_id)
+        return load(connection_id)
     except AirflowNotFoundException:
-        return None
-    if connection.conn_type not in types:
-        msg = f"connection {connection_id!r} must be of type {' or '.join(types)}, got {connection.conn_type!r}"
+        if not os.environ.get(variable):
+            return None
+        hint = f"hint: airflow connections add {connection_id}, or unset {variable}"
+        msg = f"no Airflow connection {connection_id!r} ({variable})\n\n{hint}"
+        raise SpecError(msg) from None
+
+
+def _warehouse_uri(connection: Any) -> tuple[str, list[str]]:
+    """Return the address of the warehouse, and the secrets in it."""
+    name = repr(connection.conn_id)
+    if connection.conn_type not in _STORES:
+        msg = f"connection {name} must be of type {' or '.join(_STORES)}, got {connection.conn_type!r}"
         raise SpecError(msg)
-    return connection
-
-
-def _catalog_uri(connection: Connection) -> str:
-    host = f"{connection.host}:{connection.port}" if connection.port else connection.host or ""
-    user = f"{quote(connection.login or '', safe='')}:{_quote_secret(connection.password)}"
-    # The host of a Unix socket is a folder, which a URI can have only as a parameter.
-    target = f"@/{connection.schema}?host={host}" if host.startswith("/") else f"@{host}/{connection.schema}"
-    return f"{_DIALECTS[str(connection.conn_type)]}://{user}{target}"
-
-
-def _warehouse_uri(connection: Connection) -> str:
     scheme, _, location = (connection.host or "").rpartition("://")
     if scheme != "s3" or not location:
-        host = connection.host
-        msg = f"the host of connection {WAREHOUSE_CONNECTION_ID!r} must be s3://bucket/prefix, got {host!r}"
+        msg = f"the host of connection {name} must be s3://bucket/prefix, got {connection.host!r}"
         raise SpecError(msg)
-    keys = f"{quote(connection.login, safe='')}:{_quote_secret(connection.password)}@" if connection.login else ""
+    password = quote(connection.password or "", safe="")
+    keys = f"{quote(connection.login, safe='')}:{password}@" if connection.login else ""
     extra = {name: value for key, name in _OPTIONS.items() if (value := connection.extra_dejson.get(key))}
-    _quote_secret(extra.get("session_token"))
-    return f"s3://{keys}{location}" + (f"?{urlencode(extra)}" if extra else "")
+    secrets = [password, quote(str(extra.get("session_token") or ""), safe="")]
+    return f"s3://{keys}{location}" + (f"?{urlencode(extra)}" if extra else ""), secrets
 
 
-def _quote_secret(secret: str | None) -> str:
-    """Return a secret quoted for an address, and mask this form in logs too."""
-    quoted = quote(secret or "", safe="")
-    if quoted:
-        mask_secret(quoted)
-    return quoted
+def _masked(address: tuple[str, list[str]]) -> str:
+    """Return an address, after masking its quoted secrets in logs; Airflow masks the plain ones."""
+    uri, secrets = address
+    for secret in filter(None, secrets):
+        mask_secret(secret)
+    return uri

@@ -33,6 +33,12 @@ NAMESPACE_VARIABLE = "BACKSTREAM_NAMESPACE"
 WAREHOUSE_VARIABLE = "BACKSTREAM_WAREHOUSE"
 """The folder or `s3://bucket/prefix` (or `gs`, `abfss`, `hdfs`) of the tables; by default that of the catalog, or
 a folder in the home folder."""
+CATALOG_CONNECTION_VARIABLE = "BACKSTREAM_CATALOG_CONNECTION"
+"""The id of the Airflow connection to the catalog, which tasks use instead of an address; by default
+`backstream_catalog`, if it exists."""
+WAREHOUSE_CONNECTION_VARIABLE = "BACKSTREAM_WAREHOUSE_CONNECTION"
+"""The id of the Airflow connection to the warehouse, which tasks use instead of an address; by default
+`backstream_warehouse`, if it exists."""
 HEAP_VARIABLE = "BACKSTREAM_DRIVER_MEMORY"
 """The heap of Spark's Java, e.g., `8g`; by default a share of the memory of this machine."""
 CLASS_ARCHIVE_VARIABLE = "BACKSTREAM_CLASS_ARCHIVE"

@@ -17,6 +17,7 @@ from typing import Any
 
 from backstream.errors import SpecError
 from backstream.runs.home import (
+    CATALOG_CONNECTION_VARIABLE,
     CATALOG_NAME_VARIABLE,
     CATALOG_VARIABLE,
     CLASS_ARCHIVE_VARIABLE,
@@ -28,6 +29,7 @@ from backstream.runs.home import (
     NAMESPACE_VARIABLE,
     PROJECT_VARIABLE,
     TASK_VARIABLE,
+    WAREHOUSE_CONNECTION_VARIABLE,
     WAREHOUSE_VARIABLE,
 )
 
@@ -42,8 +44,10 @@ SETTINGS = (
     *PATH_LISTS,
     CATALOG_VARIABLE,
     CATALOG_NAME_VARIABLE,
+    CATALOG_CONNECTION_VARIABLE,
     NAMESPACE_VARIABLE,
     WAREHOUSE_VARIABLE,
+    WAREHOUSE_CONNECTION_VARIABLE,
     HEAP_VARIABLE,
 )
 """All settings. The key in `backstream.toml` is the name without the prefix, in lower case."""

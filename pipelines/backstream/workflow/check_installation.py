@@ -13,14 +13,14 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from pyiceberg.io import load_file_io
+from pyiceberg.io import FileIO, load_file_io
 
 from backstream.definition.folder import list_definition_files
 from backstream.definition.loader import load_definition
 from backstream.errors import BackstreamError, SpecError
 from backstream.lake.catalog import open_catalog_for_reading
 from backstream.lake.catalog_address import CatalogAddress
-from backstream.lake.storage import Warehouse
+from backstream.lake.storage import Warehouse, filesystem_of
 from backstream.runs.home import HOME_VARIABLE, WAREHOUSE_VARIABLE, Home, definitions_folders
 from backstream.runs.settings import find_project, misspelt_variables
 from backstream.source.object_stores import describe_store_error
@@ -126,8 +126,13 @@ def _check_home(part: str, home: Home) -> Iterator[Finding]:
         yield fail(part, f"cannot write to {folder}: {error.strerror}", f"set {HOME_VARIABLE} to another folder")
         return
     yield ok(part, str(home.path))
+    yield from check_clock(f"the disk of {folder}", difference_s)
+
+
+def check_clock(place: str, difference_s: float) -> Iterator[Finding]:
+    """Yield a finding if the clock of a place differs from that of this machine."""
     if abs(difference_s) > _MAX_CLOCK_DIFFERENCE_S:
-        text = f"the clock of the disk of {folder} differs from that of this machine by {difference_s:,.0f} s"
+        text = f"the clock of {place} differs from that of this machine by {difference_s:,.0f} s"
         yield fail("clock", text, "synchronize both clocks, e.g., with NTP")
 
 
@@ -153,12 +158,20 @@ def _check_warehouse(part: str, home: Home) -> Iterator[Finding]:
     try:
         with store.new_output(file).create() as stream:
             stream.write(b"written and deleted by `backstream doctor`")
+        written_at_s = _written_at_s(store, file)
         store.delete(file)
     except OSError as error:
         text = f"cannot write to {warehouse.display_text}: {describe_store_error(error)}"
         yield fail(part, text, "permit this user to write and delete objects there")
     else:
         yield ok(part, warehouse.display_text)
+        yield from check_clock(f"the store of {warehouse.display_text}", written_at_s - time.time())
+
+
+def _written_at_s(store: FileIO, file: str) -> float:
+    """Return when a store has written a file, by its own clock, in seconds since 1970."""
+    filesystem, path = filesystem_of(store, file)
+    return float(filesystem.get_file_info(path).mtime_ns) / 1e9
 
 
 def _existing_folder(path: Path) -> Path:

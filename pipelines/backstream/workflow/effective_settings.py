@@ -9,6 +9,7 @@ from pathlib import Path
 from backstream.lake.catalog_address import CatalogAddress, namespace
 from backstream.lake.storage import Warehouse
 from backstream.runs.home import (
+    CATALOG_CONNECTION_VARIABLE,
     CATALOG_NAME_VARIABLE,
     CATALOG_VARIABLE,
     CLASS_ARCHIVE_VARIABLE,
@@ -17,6 +18,7 @@ from backstream.runs.home import (
     HEAP_VARIABLE,
     HOME_VARIABLE,
     NAMESPACE_VARIABLE,
+    WAREHOUSE_CONNECTION_VARIABLE,
     WAREHOUSE_VARIABLE,
     Home,
     definitions_folders,
@@ -52,8 +54,10 @@ def _default_values(home: Home) -> dict[str, str]:
         EXPECTATIONS_VARIABLE: _path_list(expectations_folders()),
         CATALOG_VARIABLE: catalog.display_text,
         CATALOG_NAME_VARIABLE: "",
+        CATALOG_CONNECTION_VARIABLE: "",
         NAMESPACE_VARIABLE: ".".join(namespace()),
         WAREHOUSE_VARIABLE: warehouse.display_text if warehouse.is_given else "that of the namespace",
+        WAREHOUSE_CONNECTION_VARIABLE: "",
         HEAP_VARIABLE: driver_heap().description,
         CLASS_ARCHIVE_VARIABLE: str(archive_folder()),
     }
