@@ -14,6 +14,7 @@ QUESTIONS = {
         ask_dags.own_dags,
         ask_dags.parse_s,
         ask_dags.restates,
+        ask_dags.teams,
         ask_dags.ticks,
         ask_drivers.drivers,
         ask_lineage.lineage,

@@ -132,6 +132,35 @@ def own_dags(folder: str) -> dict[str, Any]:
     }
 
 
+def teams(*projects: str) -> dict[str, Any]:
+    """Return the DAGs of projects in one DAG file: the DAGs that they trigger, their assets, and permissions."""
+    from backstream.airflow import backfill_dags
+
+    made: dict[str, Any] = {}
+    for project in projects:
+        made |= backfill_dags(project, access_control={Path(project).name: {"can_read"}})
+    found = {
+        dag_id: {
+            "outlets": [asset.uri for asset in dag.get_task("publish").outlets]
+            if "publish" in dag.task_ids
+            else [],
+            "triggers": [_trigger(task) for task in dag.tasks if task.task_id in ("restate", "reprocess")],
+            "roles": sorted(dag.access_control),
+            "tags": sorted(dag.tags),
+        }
+        for dag_id, dag in made.items()
+    }
+    invalid = Path(projects[0]) / "backstream.toml"
+    invalid.write_text('team = "Sales Team"\n', encoding="utf-8")
+    from backstream.orchestration.definitions import load_definitions
+
+    return {"dags": found, "problems": load_definitions((Path(projects[0]),)).problems}
+
+
+def _trigger(task: Any) -> str:
+    return str(_partial(task)["trigger_dag_id"] if task.is_mapped else task.trigger_dag_id)
+
+
 def _assets(definition: str) -> dict[str, Any]:
     """Return the partition keys of two days, and the assets of a source with two parts."""
     from backstream.definition.loader import load_definition

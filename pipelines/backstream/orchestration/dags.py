@@ -19,8 +19,9 @@ from backstream.eventtime.instants import duration_text, utc_datetime
 from backstream.orchestration import form, notifications
 from backstream.orchestration.airflow_versions import HAS_DEADLINES, CronDataIntervalTimetable
 from backstream.orchestration.dag_options import TASK_DEFAULTS, DagOptions
-from backstream.orchestration.definitions import LoadedDefinitions, require_timetable
+from backstream.orchestration.definitions import LoadedDefinitions, find_team, require_timetable
 from backstream.orchestration.run_tasks import add_restate_tasks, add_restate_trigger, add_run_tasks, input_assets
+from backstream.runs.dag_names import BACKFILL, REPROCESS, RESTATE, dag_id_of, qualified_name
 
 _TAGS = ("backstream",)
 
@@ -108,17 +109,15 @@ def backfill_dag(definition: Definition, path: Path, options: DagOptions = DEFAU
     Raises:
         SpecError: when the schedule is not a cron expression.
     """
-    with _dag(
-        "backfill", _BACKFILL_DOC, definition, path, options, **_schedule_arguments(definition, path)
-    ) as dag:
+    with _dag(BACKFILL, _BACKFILL_DOC, definition, path, options, **_schedule_arguments(definition, path)) as dag:
         add_run_tasks(definition, path, options)
-        add_restate_trigger(f"restate_{definition.name}")
+        add_restate_trigger(dag_id_of(RESTATE, definition.name, find_team(path)))
     return _with_params(dag, form.backfill_params(definition))
 
 
 def reprocess_dag(definition: Definition, path: Path, options: DagOptions = DEFAULTS) -> DAG:
     """Return the DAG for ranges that a person requests; several runs can be active at the same time."""
-    with _dag("reprocess", _REPROCESS_DOC, definition, path, options, **_ON_DEMAND) as dag:
+    with _dag(REPROCESS, _REPROCESS_DOC, definition, path, options, **_ON_DEMAND) as dag:
         add_run_tasks(definition, path, options)
     return _with_params(dag, form.reprocess_params(definition))
 
@@ -126,24 +125,25 @@ def reprocess_dag(definition: Definition, path: Path, options: DagOptions = DEFA
 def restate_dag(definition: Definition, path: Path, options: DagOptions = DEFAULTS) -> DAG:
     """Return the DAG that reprocesses stale and missing days; with one active run, no range is found twice."""
     arguments = _ON_DEMAND | {"schedule": input_assets(definition), "max_active_runs": 1}
-    with _dag("restate", _RESTATE_DOC, definition, path, options, **arguments) as dag:
-        add_restate_tasks(definition, path, options, f"reprocess_{definition.name}")
+    with _dag(RESTATE, _RESTATE_DOC, definition, path, options, **arguments) as dag:
+        add_restate_tasks(definition, path, options, dag_id_of(REPROCESS, definition.name, find_team(path)))
     return _with_params(dag, form.restate_params())
 
 
 def _dag(kind: str, doc: str, definition: Definition, path: Path, options: DagOptions, **arguments: Any) -> DAG:
-    run = _RUN_DOC.format(pool=options.pool)
+    team = find_team(path)
+    name, run = qualified_name(definition.name, team), _RUN_DOC.format(pool=options.pool)
     defaults: dict[str, Any] = {
         "description": definition.description or None,
-        "doc_md": doc.format(description=definition.description, name=definition.name, path=path, run=run),
+        "doc_md": doc.format(description=definition.description, name=name, path=path, run=run),
         "on_failure_callback": notifications.notify_run_failure,
         "auto_register": False,
     }
     if deadline := _deadline(definition):
         defaults["deadline"] = deadline
     return DAG(  # noqa: AIR002 - `arguments` has the schedule
-        dag_id=f"{kind}_{definition.name}",
-        tags=[*_TAGS, kind, definition.name, *options.tags],
+        dag_id=dag_id_of(kind, definition.name, team),
+        tags=[*_TAGS, kind, definition.name, *([team] if team else []), *options.tags],
         default_args=TASK_DEFAULTS | dict(options.default_args),
         **(defaults | arguments | dict(options.dag_args)),
     )
@@ -187,7 +187,7 @@ def _schedule_arguments(definition: Definition, path: Path) -> dict[str, Any]:
 
 
 _BUILDERS: dict[str, Callable[[Definition, Path, DagOptions], DAG]] = {
-    "backfill": backfill_dag,
-    "reprocess": reprocess_dag,
-    "restate": restate_dag,
+    BACKFILL: backfill_dag,
+    REPROCESS: reprocess_dag,
+    RESTATE: restate_dag,
 }

@@ -14,6 +14,7 @@ from backstream.definition.loader import load_definition
 from backstream.definition.model import Definition
 from backstream.errors import SpecError
 from backstream.orchestration.run_range import load_timetable
+from backstream.runs.dag_names import load_team, qualified_name
 from backstream.runs.home import definitions_folders
 from backstream.runs.settings import project_environment
 
@@ -56,17 +57,31 @@ def require_folders(*folders: Path) -> tuple[Path, ...]:
 def load_definitions(folders: tuple[Path, ...]) -> LoadedDefinitions:
     """Return the definitions in folders and their subfolders; a name that is used twice is a problem."""
     valid: dict[Path, Definition] = {}
-    paths: dict[str, Path] = {}
+    paths: dict[str, Path] = {}  # by the name with the team
     problems = []
     for path in list_definition_files(*folders):
         definition, problem = _load_once(path)
         if definition is None:
             problems.append(problem)
-        elif definition.name in paths:
-            problems.append(f"name is already used by {paths[definition.name]}, got {definition.name!r} ({path})")
+        elif (name := qualified_name(definition.name, find_team(path))) in paths:
+            problems.append(f"name is already used by {paths[name]}, got {definition.name!r} ({path})")
         else:
-            valid[path], paths[definition.name] = definition, path
+            valid[path], paths[name] = definition, path
     return LoadedDefinitions(valid, tuple(problems))
+
+
+def find_team(path: Path) -> str:
+    """Return the team of the project of a definition; empty if it has none.
+
+    Raises:
+        SpecError: when the project file is not valid.
+    """
+    return _find_team(path.parent)
+
+
+@lru_cache(maxsize=4096)
+def _find_team(folder: Path) -> str:
+    return load_team(project_environment(folder))
 
 
 def _load_once(path: Path) -> tuple[Definition | None, str]:
@@ -74,6 +89,7 @@ def _load_once(path: Path) -> tuple[Definition | None, str]:
     try:
         content = path.read_bytes()
         variables = project_environment(path.parent)
+        load_team(variables)
     except OSError as error:
         return None, f"cannot read the definition at {path}: {error.strerror}"
     except SpecError as error:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from backstream.orchestration.airflow_versions import load_settings, load_stats
+from backstream.runs.dag_names import load_team, qualified_name
 from backstream.runs.manifest import Manifest, load_manifests, sum_fates
 from backstream.runs.plan import Plan
 from backstream.runs.results import Audit, Publication
@@ -62,7 +63,8 @@ def _count(name: str, count: int, plan: Plan, **tags: str) -> None:
 
 def _names(name: str, plan: Plan, tags: Mapping[str, str]) -> dict[str, dict[str, str]]:
     """Return the names of a metric, each with its tags."""
-    names = {name: {"dataset": plan.dataset, "mode": plan.mode.value, **tags}}
+    dataset = qualified_name(plan.dataset, load_team())
+    names = {name: {"dataset": dataset, "mode": plan.mode.value, **tags}}
     if load_settings().getboolean("metrics", "legacy_names_on", fallback=True):
-        names[".".join([name, plan.dataset, *tags.values()])] = {"mode": plan.mode.value}
+        names[".".join([name, dataset.replace(".", "__"), *tags.values()])] = {"mode": plan.mode.value}
     return names

@@ -15,23 +15,25 @@ from backstream.definition.prepared import list_single_sources, reason_to_prepar
 from backstream.orchestration import tasks
 from backstream.orchestration.airflow_versions import HAS_ASSET_PARTITIONS, HAS_PAUSED_STATE
 from backstream.orchestration.dag_options import DagOptions
+from backstream.orchestration.definitions import find_team
 from backstream.orchestration.job_operators import PrepareOperator, ReplayOperator
 from backstream.orchestration.notifications import VerdictNotifier
 from backstream.orchestration.result_operators import AuditOperator, PublishOperator
 from backstream.orchestration.run_operators import WAITING, ApproveOperator, RestateOperator
+from backstream.runs.dag_names import qualified_name
 
 
-def _dataset_asset(definition: Definition) -> Asset:
+def _dataset_asset(name: str) -> Asset:
     """Return the asset that schedules downstream DAGs: one event per published range, with its counts."""
-    return Asset(name=definition.name, uri=f"backstream://{definition.name}", group="backstream")
+    return Asset(name=name, uri=f"backstream://{name}", group="backstream")
 
 
-def _days_asset(definition: Definition) -> Asset:
+def _days_asset(name: str) -> Asset:
     """Return the asset whose partitions are the days: one event per published day.
 
     The assets are two, because Airflow does not trigger a DAG without partitions by an event that has one.
     """
-    return Asset(name=f"{definition.name}.days", uri=f"backstream://{definition.name}/days", group="backstream")
+    return Asset(name=f"{name}.days", uri=f"backstream://{name}/days", group="backstream")
 
 
 def input_assets(definition: Definition) -> AssetAny | None:
@@ -89,10 +91,11 @@ def add_run_tasks(
         doc_md="Check the result. If the verdict is fail, the run publishes nothing, and writes its report.",
         **result,
     )
+    name = qualified_name(definition.name, find_team(path))
     publish = PublishOperator(
         task_id="publish",
-        asset=_dataset_asset(definition),
-        days=_days_asset(definition) if HAS_ASSET_PARTITIONS else None,
+        asset=_dataset_asset(name),
+        days=_days_asset(name) if HAS_ASSET_PARTITIONS else None,
         doc_md="Replace exactly the range in the published table, in one commit.",
         **result,
     )

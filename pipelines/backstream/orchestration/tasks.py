@@ -31,6 +31,7 @@ from backstream.orchestration.run_range import (
     with_seconds,
 )
 from backstream.runs.chunk_groups import batch_groups, batch_name
+from backstream.runs.dag_names import BACKFILL, dag_id_of
 from backstream.runs.home import Home
 from backstream.runs.input_notes import describe_inputs
 from backstream.runs.plan import Chunk, Plan
@@ -193,7 +194,7 @@ def execute_find_intervals(definition_path: Path, context: Mapping[str, Any]) ->
 
 def _unclaimed_parts(stale_range: RestateRange, definition: Definition, ti: Any) -> list[RestateRange]:
     """Return a range without the data intervals of unfinished runs of the schedule or of a Backfill."""
-    dag_id = f"backfill_{definition.name}"
+    dag_id = dag_id_of(BACKFILL, definition.name)
     claimed = running_data_intervals(ti, dag_id, definition.backfill.schedule, stale_range.interval)
     for interval in claimed:
         log.info("%s: skipped, its run of %s has not ended", interval, dag_id)

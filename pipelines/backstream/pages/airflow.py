@@ -16,7 +16,7 @@ import httpx
 
 from backstream.errors import BackstreamError
 from backstream.pages.reprocess import ReprocessForm
-from backstream.pages.runs import BACKFILL, REPROCESS
+from backstream.runs.dag_names import BACKFILL, REPROCESS, dag_id_of
 
 APPROVE, REJECT = "Approve", "Reject"
 """The answers to an approval request, as Airflow names them."""
@@ -83,11 +83,11 @@ class Airflow:
         Raises:
             RejectedError: when neither exists, or the user has no access.
         """
-        for prefix in (REPROCESS, BACKFILL):
-            response = await self._request("GET", f"/api/v2/dags/{prefix}{dataset}/details")
+        for dag_id in (dag_id_of(REPROCESS, dataset), dag_id_of(BACKFILL, dataset)):
+            response = await self._request("GET", f"/api/v2/dags/{dag_id}/details")
             if response.status_code != HTTPStatus.NOT_FOUND:
                 break
-        return ReprocessForm(f"{prefix}{dataset}", _parse_response(response).get("params") or {})
+        return ReprocessForm(dag_id, _parse_response(response).get("params") or {})
 
     async def start_run(self, dag_id: str, conf: Mapping[str, Any]) -> str:
         """Start a run and return its id.

@@ -14,8 +14,8 @@ from backstream.eventtime.intervals import Interval
 from backstream.lake.ledger import RunRow
 from backstream.pages.days import CalendarDay, DayRange, DayStatus, calendar_days, consecutive_days
 from backstream.pages.definitions import DefinitionEntry, find_definition_entry, load_definition_entries
-from backstream.pages.runs import BACKFILL, dataset_of_dag
 from backstream.pages.store import PageStore, load_figures, load_observation
+from backstream.runs.dag_names import BACKFILL, dag_id_of, dataset_of_dag
 from backstream.runs.dataset_state import DatasetState, DayTotals
 from backstream.runs.home import Home
 from backstream.runs.status import RunStatus
@@ -47,7 +47,7 @@ class Dataset:
     @property
     def dag_id(self) -> str:
         """DAG of its backfill runs."""
-        return BACKFILL + self.name
+        return dag_id_of(BACKFILL, self.name)
 
     @property
     def is_untouched(self) -> bool:
@@ -128,7 +128,7 @@ def load_datasets(records: PageStore, dag_ids: Collection[str]) -> list[Dataset]
         LedgerError: when the catalog is not reachable.
     """
     entries = load_definition_entries()
-    names = sorted(name for name in entries.keys() | records.datasets() if BACKFILL + name in dag_ids)
+    names = sorted(name for name in entries.keys() | records.datasets() if dag_id_of(BACKFILL, name) in dag_ids)
     return [_load_dataset(records, name, entries.get(name)) for name in names]
 
 

@@ -12,9 +12,10 @@ from backstream.pages.datasets import Dataset
 from backstream.pages.days import DayStatus
 from backstream.pages.filters import NOBODY, Filter, cut_page
 from backstream.pages.render import Page, page, time_left_text
-from backstream.pages.runs import BACKFILL, list_all_runs
+from backstream.pages.runs import list_all_runs
 from backstream.pages.store import PageStore
 from backstream.pages.views import unknown_dataset_page
+from backstream.runs.dag_names import BACKFILL
 from backstream.runs.results import Verdict
 from backstream.runs.status import RunStatus
 from backstream.workflow.run_state import RunState
@@ -126,7 +127,7 @@ def _has_dataset(chosen: Filter, dataset: Dataset) -> bool:
 
 def _list_runs(records: PageStore, dag_ids: Collection[str], found: Dataset | None) -> list[RunState]:
     """Return the runs of one dataset, or of all whose `backfill_` DAG the user may read, newest first."""
-    backfills = {dag_id for dag_id in dag_ids if dag_id.startswith(BACKFILL)}
+    backfills = {dag_id for dag_id in dag_ids if dag_id.startswith(f"{BACKFILL}_")}
     return list_all_runs(records.home, [found.dag_id] if found else sorted(backfills), records.all_runs())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,15 +13,12 @@ from backstream.errors import LedgerError
 from backstream.eventtime.instants import SECOND_MS
 from backstream.lake.ledger import RunRow
 from backstream.pages.store import cached_by_mtime
+from backstream.runs.dag_names import BACKFILL, dag_id_of, dataset_of_dag
 from backstream.runs.home import Home, RunFolder, load_json
 from backstream.runs.requests import RunRequest, find_requests
 from backstream.runs.status import RunStatus
 from backstream.workflow.run_state import RunState, add_dismissals, state_of_request, state_of_row
 from backstream.workflow.status import load_run_state
-
-BACKFILL, REPROCESS = "backfill_", "reprocess_"
-_PREFIXES = (BACKFILL, REPROCESS, "restate_")
-_DAG_ID = re.compile(rf"(?:{'|'.join(_PREFIXES)})([a-z][a-z0-9_]*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +47,7 @@ class RunAddress:
     @classmethod
     def from_trigger(cls, dataset: str, triggered_by: str) -> Self:
         """Return the address of a run without a request."""
-        return cls(BACKFILL + dataset, triggered_by)
+        return cls(dag_id_of(BACKFILL, dataset), triggered_by)
 
     @property
     def query(self) -> str:
@@ -158,12 +154,6 @@ def _list_runs(home: Home, name: str, rows: Sequence[RunRow], now_ms: int) -> It
     yield from (state_of_request(request, now_ms) for request in requests.values() if not request.run_id)
 
 
-def dataset_of_dag(dag_id: str) -> str | None:
-    """Return the dataset of a DAG; None for a DAG without a definition."""
-    match = _DAG_ID.fullmatch(dag_id)
-    return match[1] if match else None
-
-
 def page_head(name: str, dag_id: str) -> dict[str, str]:
     """Return the values that the head of a page needs of a dataset: its name, and one of its DAGs.
 
@@ -171,7 +161,7 @@ def page_head(name: str, dag_id: str) -> dict[str, str]:
         name: the dataset.
         dag_id: DAG of the page; a team's own DAG is not one of the dataset's.
     """
-    return {"name": name, "dag_id": dag_id if dataset_of_dag(dag_id) == name else BACKFILL + name}
+    return {"name": name, "dag_id": dag_id if dataset_of_dag(dag_id) == name else dag_id_of(BACKFILL, name)}
 
 
 def _list_folders(home: Home, dataset: str) -> list[RunFolder]:

@@ -18,10 +18,11 @@ from backstream.pages.filters import Filter
 from backstream.pages.form_check import FORM, FormCheck, check_form, find_refused_choices
 from backstream.pages.render import Page, note_page, page, time_left_text
 from backstream.pages.reprocess import RANGE, ReprocessForm, next_day
-from backstream.pages.runs import RunAddress, dataset_of_dag, page_head
+from backstream.pages.runs import RunAddress, page_head
 from backstream.pages.store import PageStore
 from backstream.pages.watermark import draw_curve, load_curve, parse_delay_ms
 from backstream.pages.windows import count_changes_by_run, day_windows, find_newest_audited
+from backstream.runs.dag_names import dataset_of_dag
 from backstream.runs.home import Home
 from backstream.workflow.allowed_ranges import find_possible_days
 

@@ -39,6 +39,9 @@ CATALOG_CONNECTION_VARIABLE = "BACKSTREAM_CATALOG_CONNECTION"
 WAREHOUSE_CONNECTION_VARIABLE = "BACKSTREAM_WAREHOUSE_CONNECTION"
 """The id of the Airflow connection to the warehouse, which tasks use instead of an address; by default
 `backstream_warehouse`, if it exists."""
+TEAM_VARIABLE = "BACKSTREAM_TEAM"
+"""The team of a project, e.g., `sales`: a part of the names of its DAGs and assets. So projects in one Airflow can
+have datasets of equal names. By default there is none."""
 HEAP_VARIABLE = "BACKSTREAM_DRIVER_MEMORY"
 """The heap of Spark's Java, e.g., `8g`; by default a share of the memory of this machine."""
 CLASS_ARCHIVE_VARIABLE = "BACKSTREAM_CLASS_ARCHIVE"

@@ -29,6 +29,7 @@ from backstream.runs.home import (
     NAMESPACE_VARIABLE,
     PROJECT_VARIABLE,
     TASK_VARIABLE,
+    TEAM_VARIABLE,
     WAREHOUSE_CONNECTION_VARIABLE,
     WAREHOUSE_VARIABLE,
 )
@@ -48,6 +49,7 @@ SETTINGS = (
     NAMESPACE_VARIABLE,
     WAREHOUSE_VARIABLE,
     WAREHOUSE_CONNECTION_VARIABLE,
+    TEAM_VARIABLE,
     HEAP_VARIABLE,
 )
 """All settings. The key in `backstream.toml` is the name without the prefix, in lower case."""

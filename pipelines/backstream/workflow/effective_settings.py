@@ -18,6 +18,7 @@ from backstream.runs.home import (
     HEAP_VARIABLE,
     HOME_VARIABLE,
     NAMESPACE_VARIABLE,
+    TEAM_VARIABLE,
     WAREHOUSE_CONNECTION_VARIABLE,
     WAREHOUSE_VARIABLE,
     Home,
@@ -58,6 +59,7 @@ def _default_values(home: Home) -> dict[str, str]:
         NAMESPACE_VARIABLE: ".".join(namespace()),
         WAREHOUSE_VARIABLE: warehouse.display_text if warehouse.is_given else "that of the namespace",
         WAREHOUSE_CONNECTION_VARIABLE: "",
+        TEAM_VARIABLE: "",
         HEAP_VARIABLE: driver_heap().description,
         CLASS_ARCHIVE_VARIABLE: str(archive_folder()),
     }
