@@ -56,9 +56,9 @@ def provide_lake(load: Load = BaseHook.get_connection) -> None:
         SpecError: when a connection has a type that backstream does not support, or one that is set is missing.
     """
     if connection := _load_connection(CATALOG_CONNECTION_VARIABLE, CATALOG_CONNECTION_ID, load):
-        os.environ[CATALOG_VARIABLE] = _masked(catalog_uri(connection))
+        os.environ[CATALOG_VARIABLE] = _mask_address(catalog_uri(connection))
     if connection := _load_connection(WAREHOUSE_CONNECTION_VARIABLE, WAREHOUSE_CONNECTION_ID, load):
-        os.environ[WAREHOUSE_VARIABLE] = _masked(_warehouse_uri(connection))
+        os.environ[WAREHOUSE_VARIABLE] = _mask_address(_warehouse_uri(connection))
 
 
 def _load_connection(variable: str, default_id: str, load: Load) -> Any:
@@ -91,7 +91,7 @@ def _warehouse_uri(connection: Any) -> tuple[str, list[str]]:
     return f"s3://{keys}{location}" + (f"?{urlencode(extra)}" if extra else ""), secrets
 
 
-def _masked(address: tuple[str, list[str]]) -> str:
+def _mask_address(address: tuple[str, list[str]]) -> str:
     """Return an address, after masking its quoted secrets in logs; Airflow masks the plain ones."""
     uri, secrets = address
     for secret in filter(None, secrets):

@@ -27,10 +27,9 @@ from backstream.source.object_stores import describe_store_error
 from backstream.spark.heap import driver_heap
 from backstream.spark.installation import find_overwritten_spark
 from backstream.spark.java import find_java, require_java
-from backstream.workflow.findings import Finding, fail, ok, warn
+from backstream.workflow.findings import Finding, check_clock, fail, ok, warn
 
 _LOWEST_PYTHON, _EXCLUDED_PYTHON = (3, 11), (3, 14)
-_MAX_CLOCK_DIFFERENCE_S = 5
 
 
 def check_installation(home: Home) -> Iterator[Finding]:
@@ -127,13 +126,6 @@ def _check_home(part: str, home: Home) -> Iterator[Finding]:
         return
     yield ok(part, str(home.path))
     yield from check_clock(f"the disk of {folder}", difference_s)
-
-
-def check_clock(place: str, difference_s: float) -> Iterator[Finding]:
-    """Yield a finding if the clock of a place differs from that of this machine."""
-    if abs(difference_s) > _MAX_CLOCK_DIFFERENCE_S:
-        text = f"the clock of {place} differs from that of this machine by {difference_s:,.0f} s"
-        yield fail("clock", text, "synchronize both clocks, e.g., with NTP")
 
 
 def _check_catalog(part: str, home: Home) -> Iterator[Finding]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
 from backstream.errors import BackstreamError
 
 _HINT = "hint: "
+_MAX_CLOCK_DIFFERENCE_S = 5
 
 
 class State(StrEnum):
@@ -53,3 +55,10 @@ def warn(part: str, text: str, remedy: str = "") -> Finding:
 def fail(part: str, text: str, remedy: str = "") -> Finding:
     """Return the finding for a part that makes runs fail."""
     return Finding(part, State.FAIL, text, remedy)
+
+
+def check_clock(place: str, difference_s: float) -> Iterator[Finding]:
+    """Yield a finding if the clock of a place differs from that of this machine."""
+    if abs(difference_s) > _MAX_CLOCK_DIFFERENCE_S:
+        text = f"the clock of {place} differs from that of this machine by {difference_s:,.0f} s"
+        yield fail("clock", text, "synchronize both clocks, e.g., with NTP")
