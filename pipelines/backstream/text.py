@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -26,6 +26,23 @@ def share_text(part: float, whole: float = 1) -> str:
 def count_of(count: int, one: str, many: str | None = None) -> str:
     """Return a count with its noun: `1 file`, `1,484 files`."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def align_cells(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
+    """Return a line per row, in columns with two spaces between them.
+
+    Args:
+        rows: the cells of each row; all rows have the same number.
+        right: the numbers of the columns that are aligned to the right.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if number in right else cell.ljust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
 
 
 _HIDDEN = ("Cc", "Cf", "Zl", "Zp")

@@ -12,6 +12,7 @@ from tests.browser.visits import TAMPERED, WINDOW
 
 _FLIGHTS = {"dag_id": "backfill_flights"}
 _WAITS = {"dag_id": "reprocess_flights", "run_id": WAITING[0]}
+_PREVIEW = {"dag_id": "reprocess_flights", "run_id": "manual__dry"}
 _VISITS = {"dag_id": "backfill_visits"}
 _ORDERS = {"dag_id": "backfill_orders"}
 _HOSTILE_RUN = {"dag_id": "reprocess_orders", "run_id": HOSTILE}
@@ -37,7 +38,7 @@ READ = {
     "/watermark": [f"watermark?{urlencode(_FLIGHTS | {'delay': '45m'})}"],
     "/checks": [f"checks?{urlencode(_FLIGHTS)}", f"checks?{urlencode(_FLIGHTS | {'format': 'csv'})}"],
     "/reprocess": [f"reprocess?{urlencode(_FLIGHTS | {'since': '2024-02-08'})}"],
-    "/run": [f"run?{urlencode(_WAITS)}"],
+    "/run": [f"run?{urlencode(_WAITS)}", f"run?{urlencode(_PREVIEW)}"],
     "/approval": [f"approval?{urlencode(_WAITS)}"],
     "/report": [f"report?{urlencode(_FLIGHTS | {'run_id': 'backfill__2016'})}"],
 }
@@ -72,7 +73,11 @@ HOSTILE_READ = {
     "/reprocess": [
         f"reprocess?{urlencode(_ORDERS | {'since': '2016-01-01', 'reason': HOSTILE, 'chunk': HOSTILE})}"
     ],
-    "/run": [f"run?{urlencode(_HOSTILE_RUN)}", f"run?{urlencode(_HOSTILE_RUN | {'run_id': HOSTILE + '2'})}"],
+    "/run": [
+        f"run?{urlencode(_HOSTILE_RUN)}",
+        f"run?{urlencode(_PREVIEW)}",
+        f"run?{urlencode(_HOSTILE_RUN | {'run_id': HOSTILE + '2'})}",
+    ],
     "/approval": [f"approval?{urlencode(_HOSTILE_RUN)}"],
     "/report": [f"report?{urlencode(_HOSTILE_RUN | {'run_id': HOSTILE + '2'})}"],
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 from tests.browser.seed import DAG_ID, HOSTILE, TEAM_RUN, WAITING
@@ -168,6 +168,32 @@ def test_a_dry_run_shows_its_result_and_is_not_running(clients: Clients) -> None
     for name, value in (("Days", "2"), ("Events, about", "1,484"), ("Published rows replaced", "44")):
         assert f"<dt>{name}</dt><dd>{value}</dd>" in page
     assert "1 day by ada" in page
+
+
+def test_the_page_of_a_dry_run_has_the_changes_by_day_and_aggregate_and_the_cost(opened: Opened) -> None:
+    page = opened("/backstream/run?dag_id=reprocess_flights&run_id=manual__dry")
+    days = page.get_by_role("region", name="Changed rows by day").locator("tbody tr").all_inner_texts()
+    assert [text.split("\t") for text in days] == [
+        [day, "about 760 (95%: 523 to 1,070)", "late data, definition"] for day in ("2024-02-08", "2024-02-09")
+    ]
+    changes = page.get_by_role("region", name="Changes by aggregate").locator("tbody tr").all_inner_texts()
+    assert changes[0].split("\t") == ["departures", "38", "about +760 (95%: +523 to +1,070)"]
+    assert changes[1].split("\t")[1:] == ["1", "about -12.5 (95%: unknown to unknown)"]
+    main = page.locator("main").inner_text()
+    assert "5 % of the keys: 218 keys with 1,108 records" in main
+    assert "31 files, 204.7 kB" in main
+    assert "and 1 more" in main
+
+
+def test_the_form_starts_a_preview(opened: Opened, clients: Clients) -> None:
+    page = opened("/backstream/reprocess?dag_id=backfill_flights&since=2024-02-08")
+    page.get_by_label("Reason").fill("what changes?")
+    page.get_by_role("button", name="Preview changes").click()
+    page.get_by_role("heading", name="Preview started").wait_for()
+    page.get_by_role("link", name="Result of the preview").click()
+    run_id = parse_qs(urlsplit(page.url).query)["run_id"][0]
+    started = clients["admin"].get(f"/api/v2/dags/{DAG_ID}/dagRuns/{run_id}").json()
+    assert (started["conf"]["dry_run"], started["conf"]["reason"]) == (True, "what changes?")
 
 
 def test_a_started_run_has_a_live_page_before_its_plan(opened: Opened) -> None:

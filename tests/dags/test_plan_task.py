@@ -60,6 +60,9 @@ def test_a_dry_run_leaves_its_result_for_the_pages(told: dict[str, Any]) -> None
     assert (impact["days"], impact["events"], impact["rows_replaced"]) == (4, 3, 2)
     assert [(each["triggered_by"], each["days"]) for each in impact["publishers"]] == [("test", 2)]
     assert impact["changes"] == "2 rows of 2 days would change: not published yet"
+    preview = impact["preview"]
+    assert (preview["share"], preview["rows"]) == (1.0, {"value": 2, "low": 2, "high": 2})
+    assert [day["causes"] for day in preview["days"]] == [{"not published yet": 1}] * 2
 
 
 def test_a_run_that_died_in_its_plan_leaves_its_error_in_one_sentence(told: dict[str, Any]) -> None:

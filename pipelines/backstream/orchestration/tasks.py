@@ -98,8 +98,8 @@ def execute_plan(
             if run_params.is_dry_run:
                 workflow, home = load_workflow(definition_path), Home.from_environment()
                 impact = workflow.estimate_impact(plan, home)
-                changes, preview = workflow.preview_dry_run(plan, home)
-                recorded.add(impact=impact.as_json() | {"changes": changes})
+                changes, preview, result = workflow.preview_dry_run(plan, home)
+                recorded.add(impact=impact.as_json() | {"changes": changes, "preview": result})
     if run_params.is_dry_run:
         log.info("dry run: created the plan only\n%s\n\n%s", _describe_plan(plan), preview)
         return []

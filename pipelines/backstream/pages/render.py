@@ -23,11 +23,15 @@ from backstream.pages.runs import RunAddress
 from backstream.report import formatting
 from backstream.report.line_charts import draw_trend
 from backstream.report.templating import template_environment
+from backstream.workflow.preview.scaling import Estimate
+from backstream.workflow.preview.text import estimate_text
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _SHARED = Path(__file__).parents[1] / "report" / "templates"
 _RELOAD_S = 10
 _MAX_TREND_BOTTOM = 0.5
+_MAX_DAYS = 20
+"""The days that a preview lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +116,11 @@ def _iso_day(value_ms: int) -> str:
     return instant_text(value_ms)[:10]
 
 
+def _estimate(stored: Mapping[str, Any], *, is_change: bool = False) -> str:
+    """Return an estimate of a stored preview as text."""
+    return estimate_text(Estimate(**stored), is_change=is_change)
+
+
 @cache
 def _style() -> str:
     return "\n".join([(_SHARED / "style.css").read_text("utf-8"), (_TEMPLATES / "pages.css").read_text("utf-8")])
@@ -133,6 +142,7 @@ def _environment() -> jinja2.Environment:
     environment = template_environment()
     environment.loader = jinja2.FileSystemLoader([_TEMPLATES, _SHARED])
     environment.filters |= {
+        "estimate": _estimate,
         "iso_day": _iso_day,
         "sentence": formatting.sentence,
         "status": days.STATUS_WORDS.__getitem__,
@@ -151,6 +161,7 @@ def _environment() -> jinja2.Environment:
         "instant": instant_text,
         "links": _dataset_links,
         "listed_query": listed_query,
+        "max_days": _MAX_DAYS,
         "query": query,
         "run_query": lambda run: RunAddress.from_state(run).query,
         "totals": sum_day_totals,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from backstream.errors import BackstreamError, PlanError
 from backstream.runs.home import Home
@@ -11,8 +11,10 @@ from backstream.workflow.preview.preview import preview_plan
 from backstream.workflow.preview.text import preview_text, summary_text
 
 
-def preview_dry_run(plan: Plan, home: Home) -> tuple[str, str]:
-    """Return the preview of a plan as one sentence and as a text; if there is none, the reason twice.
+def preview_dry_run(plan: Plan, home: Home) -> tuple[str, str, dict[str, Any] | None]:
+    """Return the preview of a plan as one sentence, as a text, and as JSON.
+
+    If there is none, the sentence and the text are the reason, and the JSON is None.
 
     Args:
         plan: the plan.
@@ -22,8 +24,8 @@ def preview_dry_run(plan: Plan, home: Home) -> tuple[str, str]:
         found = preview_plan(plan, home, _refuse_spark)
     except BackstreamError as error:
         reason = f"no preview: {str(error).partition(chr(10))[0]}"
-        return reason, reason
-    return summary_text(found), preview_text(found)
+        return reason, reason, None
+    return summary_text(found), preview_text(found), found.as_json()
 
 
 def _refuse_spark() -> NoReturn:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from backstream.eventtime.instants import instant_text
 from backstream.eventtime.intervals import Interval
 from backstream.report.formatting import bytes_text, change_text, count_of, seconds_text
+from backstream.text import align_cells
 from backstream.workflow.preview.result import Preview, RunCost
 from backstream.workflow.preview.scaling import Estimate
 
@@ -33,7 +34,7 @@ def summary_text(preview: Preview) -> str:
         return _no_change_line(preview)
     causes = dict.fromkeys(cause for day in preview.days for cause in day.causes)
     days = count_of(len(preview.days), "day")
-    return f"{_estimate_text(preview.rows)} rows of {days} would change: {', '.join(causes)}"
+    return f"{estimate_text(preview.rows)} rows of {days} would change: {', '.join(causes)}"
 
 
 def _sample_lines(preview: Preview) -> Iterator[str]:
@@ -45,8 +46,8 @@ def _sample_lines(preview: Preview) -> Iterator[str]:
 
 def _change_lines(preview: Preview) -> Iterator[str]:
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in preview.kinds.items())
-    yield f"keys     {_estimate_text(preview.keys)} change"
-    yield f"rows     {_estimate_text(preview.rows)} change; in the sample {kinds}"
+    yield f"keys     {estimate_text(preview.keys)} change"
+    yield f"rows     {estimate_text(preview.rows)} change; in the sample {kinds}"
 
 
 def _no_change_line(preview: Preview) -> str:
@@ -58,20 +59,20 @@ def _no_change_line(preview: Preview) -> str:
 
 def _day_lines(preview: Preview) -> Iterator[str]:
     rows = [
-        (instant_text(day.day_ms)[:10], _estimate_text(day.rows), ", ".join(day.causes))
+        (instant_text(day.day_ms)[:10], estimate_text(day.rows), ", ".join(day.causes))
         for day in preview.days[:_MAX_DAYS]
     ]
-    yield from _table(("day", "changed rows", "causes"), rows)
+    yield from align_cells([("day", "changed rows", "causes"), *rows])
     if len(preview.days) > _MAX_DAYS:
         yield f"and {len(preview.days) - _MAX_DAYS:,} more days"
 
 
 def _aggregate_lines(preview: Preview) -> Iterator[str]:
     rows = [
-        (each.name, f"{each.sampled_rows:,}", _estimate_text(each.difference, is_change=True))
+        (each.name, f"{each.sampled_rows:,}", estimate_text(each.difference, is_change=True))
         for each in preview.aggregates
     ]
-    yield from _table(("aggregate", "sampled rows", "sum of differences"), rows)
+    yield from align_cells([("aggregate", "sampled rows", "sum of differences"), *rows])
 
 
 def _detail_lines(preview: Preview) -> Iterator[str]:
@@ -84,7 +85,7 @@ def _cost_lines(cost: RunCost) -> Iterator[str]:
     yield "cost of the full run"
     files = f"{count_of(cost.files, 'file')}, {bytes_text(cost.bytes_read)}"
     yield f"  read     {count_of(cost.rows, 'row')} in {files}"
-    yield f"  write    {_estimate_text(cost.rows_written)} rows"
+    yield f"  write    {estimate_text(cost.rows_written)} rows"
     if cost.seconds is None:
         yield "  time     unknown: no run of this dataset has been published yet"
     else:
@@ -93,7 +94,7 @@ def _cost_lines(cost: RunCost) -> Iterator[str]:
     yield f"  Airflow  {count_of(cost.tasks, 'task')}"
 
 
-def _estimate_text(estimate: Estimate, *, is_change: bool = False) -> str:
+def estimate_text(estimate: Estimate, *, is_change: bool = False) -> str:
     """Return an estimate such as `about 5,400 (95%: 4,100 to 7,000)`; an exact one is a number only."""
 
     def text(value: float) -> str:
@@ -104,10 +105,3 @@ def _estimate_text(estimate: Estimate, *, is_change: bool = False) -> str:
         return text(estimate.value)
     low, high = ("unknown" if bound is None else text(bound) for bound in (estimate.low, estimate.high))
     return f"about {text(estimate.value)} (95%: {low} to {high})"
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(len(row[at]) for row in (header, *rows)) for at in range(len(header))]
-    for row in (header, *rows):
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        yield "  ".join(cells).rstrip()
