@@ -30,7 +30,8 @@ LENIENT = {"missing_ratio": ANY, "late_ratio": ANY, "dropped_ratio": ANY, "dupli
 def write_definition(folder: Path, kind: str, **sections: Mapping[str, Any]) -> Path:
     """Write a history of two days and its definition."""
     write_history(folder / "data", random_history(seed=len(kind), rows=300, days=2))
-    content = definition_of(folder / "data", window=KINDS[kind], quality=LENIENT, **sections)
+    quality = LENIENT | {"verify": 1_000}
+    content = definition_of(folder / "data", window=KINDS[kind], quality=quality, **sections)
     path = folder / "events.toml"
     path.write_text("".join(f"{key} = {toml_value(value)}\n" for key, value in content.items()))
     return path

@@ -18,6 +18,8 @@ from backstream.errors import BackstreamError
 from backstream.jobs import replay
 from backstream.runs.manifest import load_manifests
 from backstream.runs.plan import Mode, Plan
+from backstream.runs.results import Audit, CheckOutcome
+from backstream.runs.verification import Receipt
 
 pytestmark = pytest.mark.usefixtures("spark")
 STAGED = "a file staged for table `events{}` breaks its contract"
@@ -123,9 +125,15 @@ def test_a_run_without_a_fault_is_published(broken: Staged) -> None:
     # This must be the last test of this run, because the others require an empty table.
     publish(broken.plan)
 
-    assert rows_published(broken.plan) == sum(
-        file.rows for manifest in broken.manifests for file in manifest.files[""]
+    rows = sum(file.rows for manifest in broken.manifests for file in manifest.files[""])
+    assert rows_published(broken.plan) == rows
+    check = next(
+        each for each in Audit.read(broken.plan.folder.audit_result).checks if each.expectation == "verify"
     )
+    assert (check.outcome, check.observed) == (CheckOutcome.PASS, f"{rows:,} rows are equal")
+    receipt = Receipt.read(broken.plan.folder.verification)
+    assert receipt is not None
+    assert (receipt.verified, receipt.rows, receipt.findings) == (rows, rows, ())
 
 
 @pytest.fixture(params=KINDS)

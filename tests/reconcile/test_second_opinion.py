@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,21 +32,27 @@ from backstream.workflow.recomputation.windows import RecomputedWindow, recomput
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "explain.md"
 
 
-def recompute_all(published: Published, *, uses_index: bool) -> list[RecomputedWindow]:
-    """Return all published windows by the reference engine, which must agree with each of them."""
-    raw, rows = RawInput.from_plan(published.plan, "verify"), load_rows(published.home, "clicks").to_pylist()
+def recompute_all(published: Published, summary: str) -> list[RecomputedWindow]:
+    """Return all published windows by the reference engine, which must agree with each of them.
+
+    The summary of the stream is that of the `index`, or of the `files` for an explanation or a `sample`.
+    """
+    home = published.plan.home if summary == "index" else str(published.folder / "no index")
+    raw = RawInput.from_plan(replace(published.plan, home=home), "verify")
+    rows = load_rows(published.home, "clicks").to_pylist()
     targets = [
         Target(TimeWindow(epoch_ms(row["window_start"]), epoch_ms(row["window_end"])), (row["page"],))
         for row in rows
     ]
-    found = recompute_windows(raw, targets, uses_index=uses_index)
+    found = recompute_windows(raw, targets, is_sample=summary == "sample")
     assert [compare_row(raw, again, row) for again, row in zip(found, rows, strict=True)] == [[]] * len(rows)
     return found
 
 
-@pytest.mark.parametrize("uses_index", [True, False])
-def test_every_window_of_a_replay_is_the_same_with_its_panes(published: Published, uses_index: bool) -> None:
-    found = recompute_all(published, uses_index=uses_index)
+@pytest.mark.parametrize("summary", ["index", "files", "sample"])
+def test_every_window_of_a_replay_is_the_same_with_its_panes(published: Published, summary: str) -> None:
+    found = recompute_all(published, summary)
+    assert {each.source.startswith("from the arrival index") for each in found} == {summary == "index"}
     panes = load_published_rows(published.home, "clicks", "panes").to_pylist()
     late = {(row["window_start"], row["page"]): row["late_firings"] for row in panes if row["late_firings"]}
     again = {
@@ -55,6 +62,8 @@ def test_every_window_of_a_replay_is_the_same_with_its_panes(published: Publishe
     }
     assert again == {place: count for place, count in late.items() if place in again}
     assert len(again) > 100
+    if summary == "sample":
+        return
     fired = {
         row["window_start"]: row["fired_at"]
         for row in load_published_rows(published.home, "clicks", "metrics").to_pylist()
@@ -88,7 +97,8 @@ def test_other_windows_and_watermarks(spark: SparkSession, tmp_path: Path, windo
         PlanRequest(write_definition(tmp_path, text), interval, mode=Mode.REPLAY, trigger="t", home=home)
     )
     publish_range(plan, [replay_chunk(spark, plan, chunk) for chunk in plan.chunks])
-    found = recompute_all(Published(tmp_path, plan), uses_index=True)
+    recompute_all(Published(tmp_path, plan), "sample")
+    found = recompute_all(Published(tmp_path, plan), "index")
     fates = Counter(record.fate for each in found for record in each.records)
     assert min(fates["late"], fates["on_time"]) > 0
 

@@ -29,6 +29,11 @@ class Interval:
     start_ms: int
     end_ms: int
 
+    @property
+    def length_ms(self) -> int:
+        """The length."""
+        return self.end_ms - self.start_ms
+
     def __str__(self) -> str:
         return f"{instant_text(self.start_ms)} to {instant_text(self.end_ms)}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -158,7 +159,7 @@ class RawInput:
         reading = read_spec(self.definition, self.plan.columns, columns)
         groups = group_files_by_schema(files, reading)
         with open_shared_database() as database:
-            self._register_wanted(database, spans)
+            register_wanted(database, spans, source.key, self.plan.columns)
             base = scan_query(groups, reading, readable_within(reading, whole))
             rows = self._query_records(database, base, reading)
         paths = list_group_files(groups)
@@ -169,19 +170,6 @@ class RawInput:
             values = {name: row[alias] for name, alias in names.items()}
             found[row["target"]].append(RawRecord(*place, row["is_duplicate"], paths[row["file"]], values))
         return found
-
-    def _register_wanted(
-        self, database: duckdb.DuckDBPyConnection, spans: Sequence[tuple[Interval, tuple[Any, ...]]]
-    ) -> None:
-        names = self.definition.source.key
-        keys = {f"k{number}": pa.array([key[number] for _, key in spans]) for number in range(len(names))}
-        bounds = {"low": [span.start_ms for span, _ in spans], "high": [span.end_ms for span, _ in spans]}
-        database.register("wanted_rows", pa.table({**keys, **bounds, "target": list(range(len(spans)))}))
-        casts = [
-            f"CAST(k{at} AS {duckdb_type(self.plan.columns[name])}) AS k{at}" for at, name in enumerate(names)
-        ]
-        selected = ", ".join([*casts, "low", "high", "target"])
-        database.execute(f"CREATE TEMP TABLE wanted AS SELECT {selected} FROM wanted_rows")
 
     def _query_records(self, database: duckdb.DuckDBPyConnection, base: str, reading: ReadSpec) -> pa.Table:
         source = self.definition.source
@@ -231,13 +219,11 @@ class RawInput:
         keys = [column_alias(reading, name) for name in names]
         base = scan_query(group_files_by_schema(files, reading), reading, readable_within(reading, whole))
         grouped = ", ".join(["target", *keys])
-        order = _key_order_sql(keys, salt)
+        order = key_order_sql(keys, salt)
         with open_shared_database() as database:
-            bounds = {"low": [span.start_ms for span in spans], "high": [span.end_ms for span in spans]}
-            database.register("spans", pa.table({**bounds, "target": list(range(len(spans)))}))
+            piece = _create_pieces(database, spans)
             rows = database.execute(
-                f"SELECT {grouped}, min(event_ms) FROM ({base}) r JOIN spans s"
-                " ON r.event_ms >= s.low AND r.event_ms < s.high"
+                f"SELECT {grouped}, min(event_ms) FROM ({base}) r JOIN pieces p ON {piece} = p.piece"
                 f" GROUP BY {grouped} QUALIFY row_number() OVER (PARTITION BY target ORDER BY {order}) <= {count}"
             ).fetchall()
         drawn: list[list[tuple[tuple[Any, ...], int]]] = [[] for _ in spans]
@@ -309,7 +295,48 @@ class RawInput:
             return database.sql(f"SELECT {selected} FROM ({records}) WHERE {where}{grouping}").to_arrow_table()
 
 
-def _key_order_sql(columns: Sequence[str], salt: str) -> str:
+def register_wanted(
+    database: duckdb.DuckDBPyConnection,
+    spans: Sequence[tuple[Interval, tuple[Any, ...]]],
+    names: Sequence[str],
+    types: Mapping[str, str],
+) -> None:
+    """Create the table `wanted` of intervals and keys: `low` and `high` in ms, `k0`.., and the position `target`.
+
+    Args:
+        database: the database.
+        spans: the intervals and keys.
+        names: the names of the key columns.
+        types: the Spark SQL types of columns.
+    """
+    keys = {f"k{number}": pa.array([key[number] for _, key in spans]) for number in range(len(names))}
+    bounds = {"low": [span.start_ms for span, _ in spans], "high": [span.end_ms for span, _ in spans]}
+    database.register("wanted_rows", pa.table({**keys, **bounds, "target": list(range(len(spans)))}))
+    casts = [f"CAST(k{at} AS {duckdb_type(types[name])}) AS k{at}" for at, name in enumerate(names)]
+    selected = ", ".join([*casts, "low", "high", "target"])
+    database.execute(f"CREATE TEMP TABLE wanted AS SELECT {selected} FROM wanted_rows")
+
+
+def _create_pieces(database: duckdb.DuckDBPyConnection, spans: Sequence[Interval]) -> str:
+    """Create the table `pieces` with equal parts of intervals, and return the part of a record as an expression.
+
+    A join by the number of a part is fast. DuckDB sorts all records for a join by intervals.
+    """
+    first_ms = min(span.start_ms for span in spans)
+    bounds = {
+        "low": [span.start_ms - first_ms for span in spans],
+        "high": [span.end_ms - first_ms for span in spans],
+    }
+    width_ms = math.gcd(*bounds["low"], *bounds["high"])
+    database.register("spans", pa.table({**bounds, "target": list(range(len(spans)))}))
+    database.execute(
+        "CREATE TEMP TABLE pieces AS"
+        f" SELECT target, unnest(range(low // {width_ms}, high // {width_ms})) AS piece FROM spans"
+    )
+    return f"((event_ms - {first_ms}) // {width_ms})"
+
+
+def key_order_sql(columns: Sequence[str], salt: str) -> str:
     """Return an expression that orders keys as if at random: the same for the same values and salt."""
     texts = [f"coalesce({name}::VARCHAR, chr(0))" for name in columns]
     return f"md5(concat_ws(chr(1), {', '.join([quote_text(salt), *texts])}))"

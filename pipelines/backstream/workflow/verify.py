@@ -11,16 +11,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 
 from backstream import __version__
 from backstream.definition.loader import require_unchanged_code, require_unchanged_definition
 from backstream.errors import BackstreamError, PlanError
-from backstream.eventtime.instants import SECOND_MS, epoch_ms, instant_text
+from backstream.eventtime.instants import SECOND_MS, instant_text
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.windows import Cumulate, Session, TimeWindow
 from backstream.lake.reader import load_published_rows
 from backstream.lake.scans import count_rows
 from backstream.lake.window_rows import load_rows_in_spans
+from backstream.native.published_rows import PublishedRows
 from backstream.native.raw_input import RawInput, Target
 from backstream.runs.manifest import home_of, require_unchanged_inputs
 from backstream.runs.plan import Plan
@@ -85,7 +87,7 @@ class _Verification:
 
 
 def verify_sample(
-    raw: RawInput, frame: pd.DataFrame, sample: int, seed: int, load_rows: Callable[[Sequence[Interval]], Rows]
+    raw: RawInput, frame: pd.DataFrame, sample: int, seed: int, load_rows: Callable[[Sequence[Interval]], pa.Table]
 ) -> _Verification:
     """Return the comparison of a sample of windows with their rows.
 
@@ -103,16 +105,16 @@ def verify_sample(
     if not windows:
         return _Verification(0, 0, (), ())
     if isinstance(raw.definition.window.spec(), Session):
-        rows = load_rows([Interval(*window) for window in windows])
+        rows = PublishedRows(load_rows([Interval(*window) for window in windows]), raw)
         targets = _draw_sessions(raw, windows, sample, str(seed), rows)
         # A session can begin before the hour of the record by which it was drawn.
-        rows = [*rows, *load_rows([_start_of(target.window) for target in targets])]
+        rows = PublishedRows(load_rows([_start_of(target.window) for target in targets]), raw)
     else:
-        rows = load_rows([_start_of(window) for window in windows])
+        rows = PublishedRows(load_rows([_start_of(window) for window in windows]), raw)
         targets = _draw_targets(raw, windows, sample, str(seed), rows)
-    by_target = {_target_of(raw, row): row for row in rows}
+    by_target = rows.find(targets)
     findings, compared, replaced = [], [], 0
-    for again in recompute_windows(raw, targets, uses_index=False):
+    for again in recompute_windows(raw, targets, is_sample=True):
         row = by_target.get(again.target)
         if row is not None and row["run_id"] != raw.plan.run_id:
             replaced += 1
@@ -158,14 +160,16 @@ def _draw_windows(plan: Plan, frame: pd.DataFrame, count: int, seed: int) -> lis
     return sorted(window for _, window in sorted(order, reverse=True)[:count])
 
 
-def _draw_targets(raw: RawInput, windows: Sequence[TimeWindow], count: int, salt: str, rows: Rows) -> list[Target]:
+def _draw_targets(
+    raw: RawInput, windows: Sequence[TimeWindow], count: int, salt: str, rows: PublishedRows
+) -> list[Target]:
     """Draw rows of these windows: keys that have records, and keys that have published rows."""
     per_window, spec = -(-count // len(windows)), raw.definition.window.spec()
     candidates: dict[int, set[Target]] = {window.start_ms: set() for window in windows}
     drawn = raw.draw_keys([Interval(*window) for window in windows], per_window, salt)
     for window, keys in zip(windows, drawn, strict=True):
         candidates[window.start_ms] |= {Target(_step(spec, window, event_ms), key) for key, event_ms in keys}
-    for target in (_target_of(raw, row) for row in rows):
+    for target in rows.draw(per_window, salt, by_start=True):
         candidates[target.window.start_ms].add(target)
     chosen = [target for targets in candidates.values() for target in _shuffle(targets, salt)[:per_window]]
     return _shuffle(chosen, salt)[:count]
@@ -176,12 +180,12 @@ def _start_of(window: TimeWindow) -> Interval:
 
 
 def _draw_sessions(
-    raw: RawInput, windows: Sequence[TimeWindow], count: int, salt: str, rows: Rows
+    raw: RawInput, windows: Sequence[TimeWindow], count: int, salt: str, rows: PublishedRows
 ) -> list[Target]:
     """Draw sessions: those of records in these windows, and those that the table has there."""
     drawn = raw.draw_keys([Interval(*window) for window in windows], -(-count // len(windows)), salt)
     found = find_session_targets(raw, [seed for seeds in drawn for seed in seeds])
-    return _shuffle(found | {_target_of(raw, row) for row in rows}, salt)[:count]
+    return _shuffle(found | set(rows.draw(count, salt, by_start=False)), salt)[:count]
 
 
 def _shuffle(targets: Iterable[Target], salt: str) -> list[Target]:
@@ -194,11 +198,6 @@ def _shuffle(targets: Iterable[Target], salt: str) -> list[Target]:
 def _step(spec: Any, window: TimeWindow, event_ms: int) -> TimeWindow:
     """Return the shortest cumulating window of an event, or the window itself."""
     return spec.assign(event_ms)[0] if isinstance(spec, Cumulate) else window
-
-
-def _target_of(raw: RawInput, row: Mapping[str, Any]) -> Target:
-    window = TimeWindow(epoch_ms(row["window_start"]), epoch_ms(row["window_end"]))
-    return Target(window, tuple(row[name] for name in raw.definition.source.key))
 
 
 def _finding(raw: RawInput, target: Target, difference: Difference) -> str:

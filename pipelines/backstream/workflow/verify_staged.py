@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 
 import pandas as pd
+import pyarrow as pa
 import pyarrow.dataset as ds
 
 from backstream.errors import PlanError
@@ -17,7 +18,7 @@ from backstream.runs.plan import Plan
 from backstream.runs.results import Check, CheckOutcome, Severity
 from backstream.runs.table_schemas import WINDOWS
 from backstream.runs.verification import Receipt
-from backstream.workflow.verify import Rows, hash_parts, verify_sample
+from backstream.workflow.verify import hash_parts, verify_sample
 
 _CHECK_NAME = "sampled rows equal those of the reference engine"
 _SEEDS = 1_000_000
@@ -68,13 +69,15 @@ def check_staged_sample(plan: Plan, manifests: Sequence[Manifest], windows: pd.D
     )
 
 
-def _load_staged_rows(paths: Sequence[str], spans: Sequence[Interval]) -> Rows:
+def _load_staged_rows(paths: Sequence[str], spans: Sequence[Interval]) -> pa.Table:
     """Return the staged rows of windows that start in some intervals."""
     if not paths or not spans:
-        return []
+        return pa.table({})
     start, rows = ds.field("window_start"), ds.dataset(list(paths), format="parquet")
+    if all(span.length_ms == 1 for span in spans):
+        starts = pa.array([utc_datetime(span.start_ms) for span in spans], rows.schema.field("window_start").type)
+        return rows.to_table(filter=start.isin(starts))
     is_wanted = ds.scalar(value=False)
     for span in spans:
         is_wanted |= (start >= utc_datetime(span.start_ms)) & (start < utc_datetime(span.end_ms))
-    found: Rows = rows.to_table(filter=is_wanted).to_pylist()
-    return found
+    return rows.to_table(filter=is_wanted)

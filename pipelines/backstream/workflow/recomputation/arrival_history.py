@@ -9,7 +9,8 @@ Otherwise, all records of the bucket, or of the whole stream, are read.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+import math
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from backstream.source.arrival_index import ArrivalIndex, BucketGrid, IndexFolde
 
 _MAXIMA = (StrategyKind.BOUNDED, StrategyKind.MONOTONOUS)
 _BY_TICK = (*_MAXIMA, StrategyKind.TIME_LAG, StrategyKind.NONE)
+_MAX_ATTEMPTS = 3
 _MAX_BUCKETS = 200
 """The number of further buckets that are read in full to find an instant of the watermark."""
 
@@ -46,41 +48,46 @@ class OwnWatermarks:
 
     def reaching_ms(self, target_ms: int) -> int:
         """Return the time of the source's clock at which the watermark reaches an event time."""
-        return next((event.at_ms for event in self.events if event.watermark_ms >= target_ms), MAX_MS)
+        number = self._first_reaching(target_ms)
+        return self.events[number].at_ms if number < len(self.events) else MAX_MS
+
+    def _first_reaching(self, target_ms: int) -> int:
+        return bisect_left(self.events, target_ms, key=lambda event: event.watermark_ms)
 
     def restrict(self, numbers: Sequence[int], thresholds: Iterable[int]) -> Watermarks:
         """Return the watermarks of a stream of some own records only, in the same order relative to them.
 
         Watermarks that cross no threshold since the previous one have no effect on windows and are left out.
         """
-        positions, steps = [self.positions[number] for number in numbers], sorted(set(thresholds))
+        positions = [self.positions[number] for number in numbers]
+        crossing = {self._first_reaching(threshold) for threshold in thresholds} | {0}
         kept = Watermarks(in_force_ms=[self.in_force_ms[number] for number in numbers])
-        passed = -1
-        for event in self.events:
-            step = bisect_right(steps, event.watermark_ms)
-            if step != passed:
-                after = bisect_right(positions, event.after) - 1
-                kept.events.append(WatermarkEvent(event.watermark_ms, after, event.at_ms))
-            passed = step
+        for event in (self.events[number] for number in sorted(crossing) if number < len(self.events)):
+            after = bisect_right(positions, event.after) - 1
+            kept.events.append(WatermarkEvent(event.watermark_ms, after, event.at_ms))
         return kept
 
 
 class ArrivalHistory:
     """The arrivals of the stream of a replay, summarized by buckets."""
 
-    def __init__(self, raw: RawInput, *, uses_index: bool = True) -> None:
+    def __init__(self, raw: RawInput, records: int | None = None) -> None:
         """Load the summary from the arrival index, or from the input files.
 
         Args:
             raw: the input of a replay.
-            uses_index: whether a summary that an earlier run left may be used.
+            records: the number of records whose watermarks are needed, for a summary of the input files in buckets
+                of a suitable width; None: the summary that an earlier run left may be used.
         """
         self._raw, plan, definition = raw, raw.plan, raw.definition
         emission = definition.emission
         self._clock = SourceClock(plan.clock_start_ms, emission.strategy.interval_ms, plan.clock_end_ms)
         timeouts_ms = [strategy.idle_timeout_ms for strategy in emission.strategies if strategy.idle_timeout_ms]
         self._width_ms = max(1, min([HOUR_MS, *timeouts_ms]))
-        index = _load_index(raw) if uses_index else None
+        self._is_sample = records is not None
+        if records is not None:
+            self._width_ms = min(self._width_ms, self._best_width_ms(records))
+        index = _load_index(raw) if records is None else None
         if index is None:
             self.source = "the input files"
             self._buckets = raw.summarize_arrivals(self._width_ms)
@@ -88,9 +95,23 @@ class ArrivalHistory:
             self.source, self._buckets = "the arrival index", index
         expected = definition.quality.expected_partitions
         named = set() if expected == "observed" else set(expected)
-        found = set(self._buckets["source_partition"].to_pylist())
+        self._rows = self._buckets.to_pylist()
+        found = {row["source_partition"] for row in self._rows}
         self.partitions = complete_partitions(emission.source_names, named | found)
         self._emission = emission.with_partitions(self.partitions)
+
+    def _best_width_ms(self, records: int) -> int:
+        """Return the width of buckets for which the engine processes the fewest arrivals.
+
+        A bucket is two arrivals in the summary, or all its arrivals if it has an own record.
+        """
+        plan, clock = self._raw.plan, self._clock
+        if not clock.interval_ms:
+            return self._width_ms
+        span_ms = max(1, clock.end_ms - clock.start_ms)
+        is_by_tick = _is_by_tick(self._raw.definition.emission)
+        gap_ms = clock.interval_ms if is_by_tick else span_ms / max(1, sum(file.rows for file in plan.inputs))
+        return max(clock.interval_ms, 1, round(math.sqrt(2 * span_ms * gap_ms / max(1, records))))
 
     def watermarks_at(self, records: Sequence[RawRecord], targets_ms: Collection[int]) -> OwnWatermarks:
         """Return the watermarks at the arrival of own records, and the exact times of reaching some event times.
@@ -104,17 +125,41 @@ class ArrivalHistory:
         """
         if not _is_monotone(self._emission):
             return self._run_whole(records)
-        detailed = {record.arrival_ms // self._width_ms for record in records}
-        for _ in range(2):
+        detailed = self._buckets_around(record.arrival_ms for record in records)
+        resumed = self._buckets_around(self._list_resumptions())
+        if self._is_sample:
+            detailed |= resumed
+        for _ in range(_MAX_ATTEMPTS):
             arrivals = self._load_arrivals(detailed)
             low, high = (self._run(records, arrivals, detailed, is_upper=upper) for upper in (False, True))
-            unknown = self._buckets_between(low, high, targets_ms) - detailed
-            if low.in_force_ms != high.in_force_ms or len(unknown) > _MAX_BUCKETS:
-                break
-            if not unknown:
+            is_known = low.in_force_ms == high.in_force_ms
+            unknown = (self._buckets_between(low, high, targets_ms) if is_known else resumed) - detailed
+            if is_known and not unknown:
                 return low
+            if not unknown or len(unknown) > _MAX_BUCKETS:
+                break
             detailed |= unknown
         return self._run_whole(records)
+
+    def _buckets_around(self, instants_ms: Iterable[int]) -> set[int]:
+        """Return the buckets of some arrivals, and those that can have arrivals of the last tick before them."""
+        width_ms, interval_ms = self._width_ms, self._clock.interval_ms
+        ranges = (range((at_ms - interval_ms) // width_ms, at_ms // width_ms + 1) for at_ms in instants_ms)
+        return {bucket for each in ranges for bucket in each}
+
+    def _list_resumptions(self) -> Iterator[int]:
+        """Yield the instants at which a partition delivers its first record, or resumes after it could be idle.
+
+        Its watermark can then hold that of the stream at a value which only the arrivals around it determine.
+        """
+        timeouts_ms = [each.idle_timeout_ms for each in self._emission.strategies if each.idle_timeout_ms]
+        last_ms: dict[str, int] = {}
+        for row in sorted(self._rows, key=lambda row: row["first_arrival_ms"]):
+            name = row["source_partition"]
+            silent_ms = row["first_arrival_ms"] - last_ms.get(name, MIN_MS)
+            if name not in last_ms or (timeouts_ms and silent_ms > min(timeouts_ms)):
+                yield row["first_arrival_ms"]
+            last_ms[name] = row["last_arrival_ms"]
 
     def _buckets_between(self, low: OwnWatermarks, high: OwnWatermarks, targets_ms: Collection[int]) -> set[int]:
         """Return the buckets in which the time of reaching an event time is not known."""
@@ -162,7 +207,7 @@ class ArrivalHistory:
         return OwnWatermarks(watermarks.events, positions, in_force_ms, source)
 
     def _summary_entries(self, detailed: Collection[int], *, is_upper: bool) -> Iterator[_Entry]:
-        for row in self._buckets.to_pylist():
+        for row in self._rows:
             if row["arrival_bucket"] not in detailed:
                 name, last_ms = row["source_partition"], row["last_event_ms"]
                 first_ms = last_ms if is_upper else row["first_event_ms"]

@@ -67,14 +67,15 @@ class RecomputedWindow:
 
 
 def recompute_windows(
-    raw: RawInput, targets: Sequence[Target], *, uses_index: bool = True
+    raw: RawInput, targets: Sequence[Target], *, is_sample: bool = False
 ) -> list[RecomputedWindow]:
     """Return windows of keys, computed record by record from the raw input of a plan.
 
     Args:
         raw: the input.
         targets: the windows and keys.
-        uses_index: whether the arrival index may summarize the stream.
+        is_sample: whether only values and fates are needed, independent of the arrival index. The times of firings
+            are then not exact.
 
     Raises:
         PlanError: when an input file is not as planned, or only Spark can compute the watermarks.
@@ -88,13 +89,12 @@ def recompute_windows(
         msg = f"cannot recompute {raw.definition.name}: only Spark can evaluate watermark.marker"
         raise PlanError(msg)
     lateness_ms = raw.definition.lateness.allowed
-    ends_ms = {target.window.max_timestamp_ms for target in targets}
+    ends_ms = set() if is_sample else {target.window.max_timestamp_ms for target in targets}
     targets_ms = ends_ms | {end_ms + lateness_ms for end_ms in ends_ms}
     together = sorted({record: None for records in groups for record in map(_Placed, records)})
     numbers = {placed: number for number, placed in enumerate(together)}
-    stream = ArrivalHistory(raw, uses_index=uses_index).watermarks_at(
-        [placed.record for placed in together], targets_ms
-    )
+    history = ArrivalHistory(raw, len(together) if is_sample else None)
+    stream = history.watermarks_at([placed.record for placed in together], targets_ms)
     return [
         _recompute(raw, target, records, _Replay(stream, [numbers[_Placed(record)] for record in records]))
         for target, records in zip(targets, groups, strict=True)
