@@ -9,7 +9,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
+from pyiceberg.types import LongType
 from tests.workflow.history import CLICKS, at, planned, write_clicks, write_definition
 from tests.workflow.publishing import Click, publish_counts
 from typer.testing import CliRunner
@@ -20,13 +22,16 @@ from backstream.errors import SpecError
 from backstream.eventtime.instants import DAY_MS, epoch_ms
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.windows import TimeWindow
-from backstream.native.key_sample import draw_key_sample
+from backstream.lake.catalog import load_table, open_catalog_for_writing
+from backstream.lake.reader import load_rows
+from backstream.native.key_sample import IS_NEW, draw_key_sample, keep_sampled_keys
 from backstream.native.raw_input import RawInput, Target
 from backstream.runs.home import HOME_VARIABLE, Home
 from backstream.runs.plan import Mode
 from backstream.workflow.plan_request import PlanRequest
-from backstream.workflow.preview.computation import compute_sampled_rows, needed_span
+from backstream.workflow.preview.computation import compute_sampled_rows, list_sampled_columns, needed_span
 from backstream.workflow.preview.preview import preview_run
+from backstream.workflow.preview.published_sample import load_published_sample
 from backstream.workflow.preview.result import Preview
 from backstream.workflow.preview.scaling import Estimate, estimate_keys, estimate_total
 from backstream.workflow.recomputation.windows import recompute_windows
@@ -94,6 +99,38 @@ def test_nothing_changes_without_a_change(published: Published) -> None:
     found = published.preview(1.0)
     assert (found.sampled_keys, found.sampled_records, found.days) == (PAGES, 5 * PAGES, [])
     assert "no row changes" in str(found)
+
+
+def test_a_recompute_reads_arrivals_only_to_find_records_that_lack_them(tmp_path: Path) -> None:
+    rows = clicks()
+    write_clicks(tmp_path / "data/a.parquet", rows)
+    definition = write_definition(tmp_path, CLICKS.replace('deduplicate_on = ["origin", "seq"]\n', ""))
+    plan = planned(tmp_path, definition)
+    publish_counts(plan, rows)
+    raw = RawInput.from_plan(plan, "preview")
+    columns = list_sampled_columns(raw.definition, plan)
+    sample = draw_key_sample(raw, 1.0, DAY, tmp_path / "sample.parquet", columns=columns)
+    assert pq.read_schema(sample.file.path).names == ["happened_at", "page", IS_NEW]
+    published = Published(tmp_path, definition)
+    assert published.preview(1.0).days == []
+    published.add([(at("1 03:10"), at("3 00:00"), None, 1, "page-1"), (at("1 03:10"), None, "A", 1, "page-1")])
+    found = published.preview(1.0)
+    assert (found.sampled_records, found.days) == (5 * PAGES, [])
+
+
+def test_local_files_give_the_rows_that_the_table_has(published: Published) -> None:
+    home = Home(published.folder / "home")
+    raw = RawInput.from_plan(planned(published.folder, published.definition), "preview")
+    with open_catalog_for_writing(home) as catalog, load_table(catalog, "clicks").update_schema() as update:
+        update.rename_column("clicks", "visits")
+        update.add_column("more", LongType())
+    found = load_published_sample(home, raw, 0.3)
+    (expected,) = keep_sampled_keys([load_rows(home, "clicks")], ["page"], raw.plan.columns, 0.3)
+    assert found is not None
+    assert 0 < found.num_rows < load_rows(home, "clicks").num_rows
+    by = [("page", "ascending"), ("window_start", "ascending")]
+    assert found.sort_by(by).to_pylist() == expected.select(found.column_names).sort_by(by).to_pylist()
+    assert set(found.column_names) >= {"visits", "more"}
 
 
 def test_late_data_changes_the_rows_with_its_records(published: Published) -> None:

@@ -12,20 +12,23 @@ import pyarrow as pa
 from backstream.definition.model import Definition
 from backstream.definition.source_section import Source
 from backstream.eventtime.intervals import Interval
+from backstream.native.footers import list_files_with_rest
 from backstream.native.raw_input import RawInput, open_shared_database
 from backstream.native.records import group_files_by_schema
 from backstream.native.sql import (
+    ICEBERG_TYPES,
     PARTITION_TEXT,
     column_alias,
     list_group_files,
     quote_name,
+    quote_path,
     quote_text,
     readable_within,
     scan_query,
 )
 from backstream.native.supported import read_spec
 from backstream.native.task import ReadSpec, duckdb_type
-from backstream.runs.plan import InputFile
+from backstream.runs.plan import InputFile, Mode
 
 if TYPE_CHECKING:
     import duckdb
@@ -33,11 +36,13 @@ if TYPE_CHECKING:
 IS_NEW = "backstream_is_new"
 """The column of a sample that marks the records of new files."""
 _HASHES = 2**64
+Column = tuple[int, str, str]
+"""The field id, the name, and the Iceberg type of a column."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeySample:
-    """All records of some keys, without duplicates, in a Parquet file with the columns of the source and `IS_NEW`.
+    """All records of some keys, without duplicates, in a Parquet file with the columns of `reading` and `IS_NEW`.
 
     A key is in the sample if its hash is below the `share` of all hashes, so a larger sample contains it, too.
     """
@@ -45,10 +50,16 @@ class KeySample:
     share: float
     keys: int
     file: InputFile
+    reading: ReadSpec
 
 
 def draw_key_sample(
-    raw: RawInput, share: float, span: Interval, path: Path, new_files: Collection[str] = ()
+    raw: RawInput,
+    share: float,
+    span: Interval,
+    path: Path,
+    new_files: Collection[str] = (),
+    columns: Collection[str] | None = None,
 ) -> KeySample:
     """Write the readable records of a share of the keys to a file.
 
@@ -58,6 +69,8 @@ def draw_key_sample(
         span: the interval of event time.
         path: the file to write.
         new_files: paths of files whose records are marked.
+        columns: the columns that are read besides the event time; those of arrival order are included if they
+            matter. None: all columns of the source.
 
     Raises:
         PlanError: when an input file was changed or removed since the plan.
@@ -65,7 +78,7 @@ def draw_key_sample(
     source = raw.definition.source
     # The first file has the columns of a sample without records.
     files = raw.require_files(raw.list_files(span)) or raw.require_files(raw.plan.inputs[:1])
-    reading = read_spec(raw.definition, raw.plan.columns, raw.plan.columns)
+    reading = _choose_reading(raw, files, columns)
     groups = group_files_by_schema(files, reading)
     new = [number for number, file in enumerate(list_group_files(groups)) if file in set(new_files)]
     keys = [column_alias(reading, name) for name in source.key]
@@ -84,7 +97,20 @@ def draw_key_sample(
     modified_ms = status.st_mtime_ns // 1_000_000
     low_ms, high_ms, first_ms, last_ms = bounds_ms
     file = InputFile(str(path), rows, status.st_size, low_ms, high_ms, first_ms, last_ms, modified_ms)
-    return KeySample(share, key_count, file)
+    return KeySample(share, key_count, file, reading)
+
+
+def _choose_reading(raw: RawInput, files: Sequence[str], columns: Collection[str] | None) -> ReadSpec:
+    """Return how to read records. A recompute needs arrivals only to find records that are not readable."""
+    definition, plan = raw.definition, raw.plan
+    if columns is None:
+        return read_spec(definition, plan.columns, plan.columns)
+    reading = read_spec(definition, plan.columns, (*columns, *definition.source.deduplicate_on))
+    is_ordered = plan.mode is Mode.REPLAY or definition.source.deduplicate_on
+    if is_ordered or list_files_with_rest(files, reading, reading.valid):
+        return reading
+    types = {name: plan.columns[name] for name in (reading.event_time, *columns)}
+    return ReadSpec(reading.event_time, reading.event_time, None, None, types, reading.valid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +166,7 @@ def keep_sampled_keys(
         types: the Spark SQL types of the source's columns.
         share: the share of the keys.
     """
-    condition = _key_condition([f"CAST({quote_name(name)} AS {duckdb_type(types[name])})" for name in keys], share)
+    condition = _typed_key_condition(keys, types, share)
     kept = []
     with open_shared_database() as database:
         for table in tables:
@@ -148,6 +174,43 @@ def keep_sampled_keys(
             kept.append(database.sql(f"SELECT * FROM all_rows WHERE {condition}").to_arrow_table())
             database.unregister("all_rows")
     return kept
+
+
+def read_sampled_keys(
+    paths: Sequence[str], columns: Sequence[Column], keys: Sequence[str], types: Mapping[str, str], share: float
+) -> pa.Table | None:
+    """Return the rows of local data files of a table whose key is in the sample of a share.
+
+    Columns are found by their field ids; one that a file lacks is null.
+
+    Args:
+        paths: the Parquet files.
+        columns: the field id, the name, and the Iceberg type of each column.
+        keys: the names of the key columns.
+        types: the Spark SQL types of the source's columns.
+        share: the share of the keys.
+
+    Returns:
+        The rows; None if DuckDB cannot read a type.
+    """
+    known = {field_id: (name, ICEBERG_TYPES.get(kind)) for field_id, name, kind in columns}
+    if None in {kind for _, kind in known.values()}:
+        return None
+    schema = ", ".join(
+        f"{field_id}: {{name: {quote_text(name)}, type: {quote_text(str(kind))}, default_value: NULL}}"
+        for field_id, (name, kind) in known.items()
+    )
+    files = ", ".join(map(quote_path, paths))
+    with open_shared_database() as database:
+        return database.sql(
+            f"SELECT * FROM read_parquet([{files}], schema = MAP {{{schema}}})"
+            f" WHERE {_typed_key_condition(keys, types, share)}"
+        ).to_arrow_table()
+
+
+def _typed_key_condition(keys: Sequence[str], types: Mapping[str, str], share: float) -> str:
+    """Return the condition that the key is in a sample; columns of tables may have other types than the source."""
+    return _key_condition([f"CAST({quote_name(name)} AS {duckdb_type(types[name])})" for name in keys], share)
 
 
 def mark_new_records(rows: pa.Table, definition: Definition, sample: KeySample) -> pa.Table:

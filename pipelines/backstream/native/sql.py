@@ -31,7 +31,7 @@ FILE_NUMBER = "file_index"
 """DuckDB's own column with the number of a file in a list; no source column may have this name."""
 Groups = Sequence[tuple[Sequence[str], Sequence[str]]]
 """Groups of files with the same columns, each with these columns."""
-_ICEBERG_TYPES = {
+ICEBERG_TYPES = {
     "string": "VARCHAR",
     "long": "BIGINT",
     "int": "INTEGER",
@@ -41,6 +41,7 @@ _ICEBERG_TYPES = {
     "date": "DATE",
     "timestamptz": "TIMESTAMP WITH TIME ZONE",
 }
+"""The types of DuckDB by those of Iceberg."""
 
 
 def quote_name(name: str) -> str:
@@ -253,7 +254,7 @@ def to_timestamp(time_ms: str) -> str:
 def cast_columns(values: Mapping[str, str], output: TaskOutput) -> str:
     """Return the columns of a table in their types, and those by which its file is split."""
     columns = [
-        f"CAST({values[name]} AS {_ICEBERG_TYPES.get(type_name) or type_name.upper()}) AS {quote_name(name)}"
+        f"CAST({values[name]} AS {ICEBERG_TYPES.get(type_name) or type_name.upper()}) AS {quote_name(name)}"
         for name, type_name, _ in output.columns
     ]
     return ", ".join([*columns, *(f"{values[name]} AS {name}" for name in output.split_by)])

@@ -17,7 +17,7 @@ from backstream.eventtime.windows import Session
 from backstream.native.index_files import extend_index_here
 from backstream.native.key_sample import KeySample
 from backstream.native.raw_input import RawInput
-from backstream.native.supported import native_aggregates, read_spec, reason_not_native
+from backstream.native.supported import native_aggregates, reason_not_native
 from backstream.native.task import ChunkGrid, TaskGrid, TaskOutput, TaskPositions, TaskThresholds, WindowTask
 from backstream.native.task_runner import run_native_task
 from backstream.runs.plan import Chunk, Mode, Plan
@@ -56,6 +56,14 @@ def needed_span(definition: Definition, plan: Plan) -> Interval:
     return Interval(plan.chunks[0].start_ms, max(chunk.halo_end_ms for chunk in plan.chunks))
 
 
+def list_sampled_columns(definition: Definition, plan: Plan) -> list[str] | None:
+    """Return the columns that the rows of a sample depend on, besides times and arrival order; None: all."""
+    if reason_for_spark(definition, plan) is not None:
+        return None
+    aggregates = native_aggregates(definition, plan.columns)
+    return [*definition.source.key, *(each.column for each in aggregates if each.column)]
+
+
 def compute_sampled_rows(
     raw: RawInput, sample: KeySample, folder: Path, start_spark: Callable[[], SparkSession]
 ) -> pa.Table:
@@ -84,13 +92,12 @@ def _compute_here(raw: RawInput, sample: KeySample, folder: Path) -> pa.Table:
     window, owned, read = definition.window.spec(), _owned_interval(plan), needed_span(definition, plan)
     assert not isinstance(window, Session)  # noqa: S101 - `reason_for_spark` has checked it
     aggregates, grid = native_aggregates(definition, plan.columns), WindowGrid.from_window(window, owned)
-    columns = [*source.key, *(aggregate.column for aggregate in aggregates if aggregate.column)]
     suffixes = [suffix for suffix in (WINDOWS, PANES, DROPPED) if suffix in plan.tables]
     outputs = {suffix: _output(plan, suffix, folder) for suffix in suffixes}
     result = run_native_task(
         WindowTask(
             number=0,
-            reading=read_spec(definition, plan.columns, columns),
+            reading=sample.reading,
             grid=TaskGrid(window, grid.first_end_ms, grid.step_ms, grid.count),
             keys=source.key,
             aggregates=aggregates,

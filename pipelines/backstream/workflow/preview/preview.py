@@ -26,7 +26,12 @@ from backstream.workflow.plan_request import PlanRequest
 from backstream.workflow.planning import compose_plan
 from backstream.workflow.preview.causes import ChangeCause, RunChanges, find_run_changes, list_new_files
 from backstream.workflow.preview.changed_rows import ChangedRows, estimate_row_count
-from backstream.workflow.preview.computation import compute_sampled_rows, needed_span, reason_for_spark
+from backstream.workflow.preview.computation import (
+    compute_sampled_rows,
+    list_sampled_columns,
+    needed_span,
+    reason_for_spark,
+)
 from backstream.workflow.preview.published_sample import compare_rows, load_published_sample
 from backstream.workflow.preview.result import Preview, RunCost
 
@@ -108,10 +113,11 @@ def _open_input(plan: Plan) -> RawInput:
 def _draw(raw: RawInput, share: float | None, folder: Path, new_files: Collection[str]) -> KeySample:
     """Draw a share of the keys; without a requested share, at least `_MIN_KEYS` keys if there are so many."""
     span, wanted = needed_span(raw.definition, raw.plan), share or _DEFAULT_SHARE
+    columns = list_sampled_columns(raw.definition, raw.plan)
     if not raw.definition.source.key:
         wanted = 1.0
     while True:
-        sample = draw_key_sample(raw, wanted, span, folder / "sample.parquet", new_files)
+        sample = draw_key_sample(raw, wanted, span, folder / "sample.parquet", new_files, columns)
         if share is None and sample.keys < _MIN_KEYS and wanted < 1:
             wanted = min(1.0, wanted * _GROWTH)
             continue

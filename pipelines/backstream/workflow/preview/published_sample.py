@@ -7,12 +7,14 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
 
 from backstream.lake.catalog import open_catalog_for_reading
 from backstream.lake.catalog_address import table_identifier
 from backstream.lake.diff import diff_rows
 from backstream.lake.scans import list_files, pair_files_by_day, scan_files
-from backstream.native.key_sample import keep_sampled_keys
+from backstream.native.key_sample import keep_sampled_keys, read_sampled_keys
 from backstream.native.raw_input import RawInput
 from backstream.runs.home import Home
 
@@ -35,9 +37,21 @@ def load_published_sample(home: Home, raw: RawInput, share: float) -> pa.Table |
         if not set(source.key) <= set(table.schema().column_names):
             return None
         files = list_files(table, raw.plan.range)
+        rows = _read_local_files(table, files, raw, share)
+        if rows is not None or not files:
+            return rows
         scanned = (scan_files(table, part) for part, _ in pair_files_by_day(files, ()))
         kept = keep_sampled_keys(scanned, source.key, raw.plan.columns, share)
         return pa.concat_tables(kept) if kept else None
+
+
+def _read_local_files(table: Table, files: Sequence[DataFile], raw: RawInput, share: float) -> pa.Table | None:
+    """Return the rows of the sampled keys, read by DuckDB; None if it cannot: files in a store, or other types."""
+    paths = [file.file_path.removeprefix("file://") for file in files]
+    if not paths or not all(path.startswith("/") for path in paths):
+        return None
+    columns = [(field.field_id, field.name, str(field.field_type)) for field in table.schema().fields]
+    return read_sampled_keys(paths, columns, raw.definition.source.key, raw.plan.columns, share)
 
 
 def compare_rows(published: pa.Table | None, computed: pa.Table, row_key: Sequence[str]) -> pa.Table:
