@@ -20,10 +20,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from backstream.eventtime.instants import instant_text
+from backstream.eventtime.instants import DAY_MS, instant_text
 from backstream.runs.home import DEFINITIONS_VARIABLE, HOME_VARIABLE, WAREHOUSE_VARIABLE
 from benchmarks.history import kept, made
-from benchmarks.history_shape import NAME, Place, Shape
+from benchmarks.history_shape import NAME, Place, Shape, key_of
 from benchmarks.results import Cost
 from benchmarks.visit import VISITS
 
@@ -36,6 +36,7 @@ SHAPES = (
 _HEAP = "1g"
 _SETTING = "BACKSTREAM_DRIVER_MEMORY"
 _PLAN, _RUN, _REPORT, _DIFF = "plan", "run of one small day", "report of that run", "diff of that run"
+_EXPLAIN = "explain one row"
 _OF_A_RUN = (_REPORT, _DIFF)
 
 Say = Callable[[str], None]
@@ -60,7 +61,7 @@ class Bar(NamedTuple):
 
 def bar_of(command: str) -> Bar:
     """Return the limits of a command. A run has no limit in seconds, because it uses Spark."""
-    seconds = None if command == _RUN else 3.0
+    seconds = {_RUN: None, _EXPLAIN: 10.0}.get(command, 3.0)
     return Bar(seconds, 1.2 if command in _OF_A_RUN else 2.0, 400.0)
 
 
@@ -110,12 +111,19 @@ def _commands(place: Place, shape: Shape) -> Mapping[str, Sequence[str]]:
         _RUN: [*backstream, "run", definition, *day],
         _REPORT: [*backstream, "report", definition, *day],
         _DIFF: [*backstream, "diff", definition, *day],
+        _EXPLAIN: [*backstream, "explain", NAME, *_middle_row(shape)],
         "stale": [*backstream, "stale", definition],
         "days": [*backstream, "days", definition, *all_days],
         "status": [*backstream, "status"],
         "show --limit 20": [*backstream, "show", NAME, "--limit", "20"],
         **{page: [*visit, page] for page in VISITS},
     }
+
+
+def _middle_row(shape: Shape) -> list[str]:
+    """Return the options of the first row of the middle day; of the new day without others."""
+    start_ms = shape.interval.start_ms + shape.days // 2 * DAY_MS
+    return ["--window", instant_text(start_ms), "--key", f"key={key_of(0)}"]
 
 
 def _range(since_ms: int, until_ms: int) -> list[str]:

@@ -1,8 +1,9 @@
 """Tables with years of published history, and the files, snapshots and folders that their runs write.
 
-This module writes them directly. It numbers rows, and aggregates nothing. Each live data file has rows of its own
-day and run. If a later run restated a day, the older file has one row. Hard links put the same audit frame and the
-same report into each run folder, because no program reads those of other runs.
+This module writes them directly. It numbers rows, and aggregates nothing. Only the rows of the few input events
+are true, so that `explain` can confirm them. Each live data file has rows of its own day and run. If a later run
+restated a day, the older file has one row. Hard links put the same audit frame and the same report into each run
+folder, because no program reads those of other runs.
 """
 
 from __future__ import annotations
@@ -27,7 +28,18 @@ from backstream.workflow import plan_run
 from backstream.workflow.dataset_state import refresh_dataset_state
 from backstream.workflow.plan_request import PlanRequest
 from benchmarks.history_runs import History
-from benchmarks.history_shape import EVENTS_BEFORE, FIRST_DAY_MS, INSTANT, NAME, TRIGGER, US_PER_MS, Place, Shape
+from benchmarks.history_shape import (
+    EVENTS_BEFORE,
+    FIRST_DAY_MS,
+    INSTANT,
+    KEYS,
+    NAME,
+    TRIGGER,
+    US_PER_MS,
+    Place,
+    Shape,
+    key_of,
+)
 
 EVENTS_OF_A_DAY = 736
 _KEYS = (Column("key", "string"),)
@@ -138,7 +150,7 @@ def _write_events(place: Place, number: int, events: int) -> None:
             "arrived_at": pa.array(at_us + 30_000_000, INSTANT),
             "origin": ["A"] * events,
             "seq": np.arange(events) + number * EVENTS_OF_A_DAY,
-            "key": [f"key {row % 20}" for row in range(events)],
+            "key": [key_of(row % KEYS) for row in range(events)],
             "value": np.arange(events),
         }
     )

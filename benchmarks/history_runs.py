@@ -31,7 +31,18 @@ from backstream.runs.results import Audit, Check, CheckOutcome, Publication, Sev
 from backstream.runs.status import RunStatus
 from backstream.runs.table_schemas import METRICS, WINDOWS
 from backstream.workflow.removed_files import write_files_read
-from benchmarks.history_shape import EVENTS_BEFORE, FIRST_DAY_MS, INSTANT, NAME, TRIGGER, US_PER_MS, Place, Shape
+from benchmarks.history_shape import (
+    EVENTS_BEFORE,
+    FIRST_DAY_MS,
+    INSTANT,
+    KEYS,
+    NAME,
+    TRIGGER,
+    US_PER_MS,
+    Place,
+    Shape,
+    key_of,
+)
 
 _WINDOWS = DAY_MS // MINUTE_MS
 _CHECKS = 12
@@ -132,15 +143,15 @@ class History:
     def _windows_file(self, plan: Plan, day: int, *, is_live: bool) -> StagedFile:
         rows = self._rows_of_a_day if is_live else 1
         start_us = (FIRST_DAY_MS + day * DAY_MS) * US_PER_MS
-        minutes, key, value = (column[:rows] for column in self._columns)
+        minutes, key, count, total = (column[:rows] for column in self._columns)
         begins = minutes + start_us
         content = {
             "window_start": pa.array(begins, INSTANT),
             "window_end": pa.array(begins + MINUTE_MS * US_PER_MS, INSTANT),
             "key": key,
-            "events": value,
-            "total": value,
-            "record_count": value,
+            "events": count,
+            "total": total,
+            "record_count": count,
             "run_id": _repeat(plan.run_id, rows),
         }
         return _write_file(plan, WINDOWS, f"{day:05}", content, rows)
@@ -212,13 +223,19 @@ def _span_ms(first: int, stop: int) -> tuple[int, int]:
     return FIRST_DAY_MS + first * DAY_MS, FIRST_DAY_MS + stop * DAY_MS
 
 
-def _columns(rows: int) -> tuple[np.ndarray, pa.Array, np.ndarray]:
-    """Return the columns of one day, sorted by key: the window start in microseconds, the key, and a number."""
+def _columns(rows: int) -> tuple[np.ndarray, pa.Array, np.ndarray, np.ndarray]:
+    """Return the columns of one day, sorted by key: window start in microseconds, key, number of events, total."""
     keys = -(-rows // _WINDOWS)
+    count = 2 + np.arange(rows) % 97
+    total = count.copy()
+    for event in range(EVENTS_BEFORE):
+        place = event % KEYS * _WINDOWS + event * _WINDOWS // EVENTS_BEFORE
+        if place < rows:
+            count[place], total[place] = 1, event
     minutes = np.tile(np.arange(_WINDOWS) * MINUTE_MS * US_PER_MS, keys)[:rows]
-    texts = pa.array([f"key {number:06}" for number in range(keys)])
+    texts = pa.array([key_of(number) for number in range(keys)])
     key = pa.DictionaryArray.from_arrays(np.repeat(np.arange(keys, dtype=np.int32), _WINDOWS)[:rows], texts)
-    return minutes, key.cast(pa.string()), np.arange(rows) % 97
+    return minutes, key.cast(pa.string()), count, total
 
 
 def _repeat(text: str, rows: int) -> pa.Array:

@@ -15,6 +15,8 @@ NAME = "growth"
 TRIGGER = "growth"
 FIRST_DAY_MS = instant_ms("2015-01-01", "first day")
 EVENTS_BEFORE = 48
+KEYS = 20
+"""The number of keys of the input events."""
 US_PER_MS = 1_000
 INSTANT = pa.timestamp("us", "UTC")
 
@@ -68,6 +70,11 @@ class Place:
     def definition(self) -> Path:
         """The file of the only definition."""
         return self.definitions / f"{NAME}.toml"
+
+
+def key_of(number: int) -> str:
+    """Return a key; keys sort by their numbers."""
+    return f"key {number:06}"
 
 
 def _abbreviate(count: int) -> str:

@@ -23,6 +23,7 @@ COMMANDS = (
     "run of one small day",
     "report of that run",
     "diff of that run",
+    "explain one row",
     "stale",
     "days",
     "status",
