@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.workflow.history import CLICKS, COLUMNS, at, planned, write_clicks, write_definition
 
@@ -95,6 +96,30 @@ def test_a_repetition_outside_the_range_is_not_reported(tmp_path: Path) -> None:
 
     assert find_repeated(tmp_path) == RepeatedPositions()
     assert find_repeated(tmp_path, until="2024-03-03") == RepeatedPositions(1, (RepeatedPosition("A", 1, 2),))
+
+
+def overwrite_times(file: Path) -> None:
+    """Overwrite the event times of a file with zeros; its footer and the other columns stay."""
+    column = pq.read_metadata(file).row_group(0).column(list(COLUMNS).index("happened_at"))
+    assert column.path_in_schema == "happened_at"
+    start = min(filter(None, (column.dictionary_page_offset, column.data_page_offset)))
+    content = file.read_bytes()
+    zeros = bytes(column.total_compressed_size)
+    file.write_bytes(content[:start] + zeros + content[start + len(zeros) :])
+
+
+def test_only_the_times_of_a_file_that_reaches_beyond_the_range_are_read(tmp_path: Path) -> None:
+    last = (at("2 00:00") - timedelta(milliseconds=1), at("2 06:00"), "A", 9, "home")
+    write_clicks(tmp_path / "data/a.parquet", [(at("1 00:00"), *clicks("A", 1)[0][1:]), last])
+    overwrite_times(tmp_path / "data/a.parquet")
+
+    assert find_repeated(tmp_path) == RepeatedPositions()
+
+    for outside in (at("2 00:00"), at("1 00:00") - timedelta(milliseconds=1)):
+        write_clicks(tmp_path / "data/a.parquet", [*clicks("A", 1), (outside, *last[1:])])
+        overwrite_times(tmp_path / "data/a.parquet")
+        with pytest.raises(OSError, match=r"happened_at|header|stream"):
+            find_repeated(tmp_path)
 
 
 def test_with_deduplication_no_positions_are_compared(tmp_path: Path) -> None:
