@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import urlencode
 
 from playwright.sync_api import Browser, Page
 
@@ -19,13 +21,15 @@ from backstream import workflow
 from backstream.cli.engine import advise
 from backstream.cli.run import run_plan
 from backstream.definition.loader import load_definition
-from backstream.eventtime.instants import instant_ms
+from backstream.eventtime.instants import SECOND_MS, instant_ms
 from backstream.eventtime.intervals import Interval
 from backstream.runs.home import DEFINITIONS_VARIABLE, HOME_VARIABLE, Home
 from backstream.runs.plan import Mode, Plan
+from backstream.runs.requests import RunRequest
 from backstream.text import ReportFormat
 from backstream.workflow.execution import SparkStart
 from backstream.workflow.plan_request import PlanRequest
+from backstream.workflow.verify import verify_run
 from demo.browser import chromium
 from demo.flights import prepare
 from demo.pictures import pages, take
@@ -62,12 +66,18 @@ PICTURES = (
     Picture("report-changed", "#changed", 1280),
     Picture("report-records", "#records", 1024),
     Picture("report-run", "#run", 1280),
+    Picture("report-verification", "#verification", 1024),
 )
 
 
 DAG_ID, DAY = "backfill_flights", "2013-02-08"
 PAGES = ("overview", "windows", "day", "watermark", "checks", "reprocess")
 """Pages inside Airflow that the tour shows."""
+ROW = {"window": "2013-02-08T20:00Z", "key": "carrier=B6"}
+"""A row of the day before the blizzard, whose page explains it."""
+OUTAGE = "EWR:2013-02-10/2013-02-12"
+DRY_RUN = "manual__preview"
+SAMPLE, SEED = 200, 7
 PAGE_WIDTH, PAGE_HEIGHTS = 1280, (200, 1000)
 
 
@@ -76,10 +86,12 @@ def main() -> int:
     home = Home(Path(os.environ.get(HOME_VARIABLE) or CHECKOUT / ".backstream" / "pictures").resolve())
     os.environ[HOME_VARIABLE] = str(home.path)
     prepare(home.path, progress=lambda step: print(f"flights: {step}"))
-    html = workflow.report_text(_publish_revisions(home), ReportFormat.HTML)
-    advise(
-        str(home.path / "definitions" / "flights.toml"), SINCE, UNTIL
-    )  # stores the curve for the watermark page
+    plan = _publish_revisions(home)
+    verify_run(plan, SAMPLE, SEED)
+    html = workflow.report_text(plan, ReportFormat.HTML)
+    _preview_first_revision(home)
+    # Stores the curves for the watermark page.
+    advise(str(home.path / "definitions" / "flights.toml"), SINCE, UNTIL, outage=[OUTAGE])
     # The screenshots must not show the path of the home on this machine.
     html = html.replace(str(home.path), f"${HOME_VARIABLE}")
     IMAGES.mkdir(exist_ok=True)
@@ -97,6 +109,8 @@ def _print_written(file: Path) -> None:
 def _take_pages(home: Home) -> None:
     """Take a screenshot of each page, in an Airflow for the same home."""
     addresses = {name: address for name, address in pages(DAG_ID, DAY).items() if name in PAGES}
+    addresses["explain"] = f"explain?{urlencode({'dag_id': DAG_ID, **ROW})}"
+    addresses["preview"] = f"run?{urlencode({'dag_id': 'reprocess_flights', 'run_id': DRY_RUN})}"
     settings = {DEFINITIONS_VARIABLE: str(home.path / "definitions")}
     started_at = datetime.now(UTC)
     with Stack(home.path, settings=settings) as stack, tempfile.TemporaryDirectory() as folder:
@@ -113,6 +127,20 @@ def _publish_revisions(home: Home) -> Plan:
     """Run all revisions that have not been published, in order, and return the plan of the last one."""
     plans = [_publish_revision(home, publish, reason) for publish, reason in REVISIONS]
     return plans[-1]
+
+
+def _preview_first_revision(home: Home) -> None:
+    """Store the result of a dry run, as the task `plan` does: the changes if the first revision came back."""
+    definition = _write_definition(home, REVISIONS[0][0])
+    span = Interval(instant_ms(SINCE, "since"), instant_ms(UNTIL, "until"))
+    request = PlanRequest(definition, span, mode=Mode.REPLAY, trigger=DRY_RUN, home=home)
+    plan = workflow.plan_run(request)
+    changes, _, result = workflow.preview_dry_run(plan, home)
+    impact = workflow.estimate_impact(plan, home).as_json() | {"changes": changes, "preview": result}
+    requested_at_ms = int(time.time() * SECOND_MS)
+    asked = RunRequest("flights", "reprocess_flights", DRY_RUN, DRY_RUN, requested_at_ms, reason=REVISIONS[0][1])
+    replace(asked, is_dry_run=True, run_id=plan.run_id, impact=impact).write(home)
+    _write_definition(home, REVISIONS[-1][0])
 
 
 def _publish_revision(home: Home, publish: str, reason: str) -> Plan:

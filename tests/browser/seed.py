@@ -236,11 +236,28 @@ def advice() -> dict[str, object]:
             for n, ms in enumerate((0, HOUR_MS, 6 * HOUR_MS))
         ],
         "holders": [
-            {"source_partition": HOSTILE, "held_ms": DAY_MS, "silent_from_ms": FIRST_MS, "silent_until_ms": END_MS}
+            _holder("EWR", silences=[(20, 50)], holds=[(21, 50)]),
+            _holder(HOSTILE, silences=[(0, 30), (40, 60)], holds=[(0, 20), (55, 60)]),
         ],
         "idle_timeout_ms": 2 * HOUR_MS,
         "curve": {"step_ms": 1, "delay_ms": delays, "dropped": dropped, "late": late},
+        "stream": [FIRST_MS, FIRST_MS + 60 * DAY_MS],
+        "assumed": "outage of EWR from 2024-01-21T00:00Z to 2024-02-20T00:00Z",
+        "recorded": {
+            "curve": {"delay_ms": delays, "dropped": [count // 2 for count in dropped], "late": late},
+            "compared": [shown[1] | {"dropped": 2_250}, shown[1]],
+        },
     }
+
+
+def _holder(name: str, silences: list[tuple[int, int]], holds: list[tuple[int, int]]) -> dict[str, object]:
+    """Return a partition that holds the watermark; spans are in days after the first one."""
+    spans = [
+        [(FIRST_MS + start * DAY_MS, FIRST_MS + end * DAY_MS) for start, end in each] for each in (silences, holds)
+    ]
+    held_ms = sum(end - start for start, end in spans[1])
+    longest = {"silent_from_ms": spans[0][0][0], "silent_until_ms": spans[0][0][1]}
+    return {"source_partition": name, "held_ms": held_ms, "silences": spans[0], "holds": spans[1]} | longest
 
 
 def _flights(home: Home) -> None:
@@ -324,8 +341,44 @@ def _dry_run(home: Home) -> None:
     )
     plan.write()
     asked = RunRequest("flights", DAG_ID, "manual__dry", "manual__dry", RAN_MS, by="ada", reason="how much?")
-    result = impact | {"other_publishers": 0, "seconds": (65.0, 180.0)}
+    found = {"changes": "about 760 rows would change", "preview": preview()}
+    result = impact | {"other_publishers": 0, "seconds": (65.0, 180.0)} | found
     replace(asked, is_dry_run=True, run_id=plan.run_id, impact=result).write(home)
+
+
+def preview() -> dict[str, object]:
+    """Return the stored preview of a dry run whose texts have markup."""
+    rows = {"value": 760.0, "low": 523.0, "high": 1_070.0}
+    days = [
+        {
+            "day_ms": instant_ms(BAD_DAY, "day") + n * DAY_MS,
+            "sampled_rows": 38,
+            "rows": rows,
+            "causes": {"late data": 30, "definition": 8},
+        }
+        for n in range(2)
+    ]
+    unbounded = {"value": -12.5, "low": None, "high": None}
+    cost = {
+        "files": 31,
+        "rows": 1_484,
+        "bytes_read": 204_700,
+        "seconds": (65.0, 180.0),
+        "rows_written": rows,
+        "tasks": 6,
+    }
+    return {
+        "share": 0.05,
+        "sampled_keys": 218,
+        "sampled_records": 1_108,
+        "days": days,
+        "aggregates": [
+            {"name": "departures", "sampled_rows": 38, "difference": rows},
+            {"name": HOSTILE, "sampled_rows": 1, "difference": unbounded},
+        ],
+        "details": {"late data": [HOSTILE, "/data/b", "/data/c", "/data/d"], "definition": ["window.size"]},
+        "cost": cost,
+    }
 
 
 def _running(home: Home, since_ms: int) -> None:

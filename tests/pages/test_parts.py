@@ -20,7 +20,7 @@ from backstream.pages.policy import policy
 from backstream.pages.render import note_page
 from backstream.pages.reprocess import ReprocessForm, next_day
 from backstream.pages.store import cached_by_mtime
-from backstream.pages.watermark import draw_curve, load_curve, parse_delay_ms
+from backstream.pages.watermark import draw_curve, draw_holders, load_curve, parse_delay_ms
 from backstream.report.line_charts import draw_trend
 from backstream.runs.home import Home
 
@@ -59,6 +59,25 @@ def test_the_chart_marks_the_delay_in_force_the_recommended_and_the_asked_one(tm
         assert [svg.count(f'class="mark-{name}"') for name in ("in-force", "recommended", "selected")] == [1, 1, 1]
         assert "share of records" in svg
         assert "watermark delay" in svg
+
+
+def test_a_hypothesis_is_drawn_beside_the_recording_and_partitions_by_time(tmp_path: Path) -> None:
+    curve = load_curve(home_with(tmp_path, advice()), "flights")
+    assert curve
+    for svg in draw_curve(curve, None):
+        lines = [svg.count(f'class="line-{name}"') for name in ("late", "late as-recorded", "dropped as-recorded")]
+        assert lines == [1, 1, 1]
+    for wide in draw_holders(curve) or ():
+        assert wide.count('class="holds"') == 3
+        assert wide.count('class="delivers"') == 2 + 1
+        assert "EWR held it for 29 d, " in wide
+        assert "&lt;script&gt;" in wide
+    compared = [(loss.dropped, wait_ms) for loss, wait_ms in curve.compared]
+    assert compared == [(2_250, 30 * MINUTE_MS), (4_500, 30 * MINUTE_MS)]
+    plain = {name: value for name, value in advice().items() if name not in ("recorded", "holders")}
+    without = load_curve(home_with(tmp_path / "plain", plain), "flights")
+    assert without
+    assert (without.recorded, without.compared, draw_holders(without)) == (None, (), None)
 
 
 @pytest.mark.parametrize(

@@ -159,16 +159,17 @@ def _analyze(request: AdviceRequest) -> DelayAdvice:
 
     from backstream.spark.java import require_java
     from backstream.spark.session import local_session
-    from backstream.workflow.advise import STAGES, recommend_delay
+    from backstream.workflow.advise import recommend_delay
 
     require_java()  # before the progress bar appears
+    stages = request.stages
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(TextColumn("{task.description:<28}"), *columns, console=Console(stderr=True)) as progress:
-        bar = progress.add_task("starting Spark", total=len(STAGES))
+        bar = progress.add_task("starting Spark", total=len(stages))
         spark = local_session(f"backstream advise {request.definition.name}")
         advice = recommend_delay(
-            spark, request, lambda stage: progress.update(bar, description=stage, completed=STAGES.index(stage))
+            spark, request, lambda stage: progress.update(bar, description=stage, completed=stages.index(stage))
         )
-        progress.update(bar, description="analyzed", completed=len(STAGES))
+        progress.update(bar, description="analyzed", completed=len(stages))
         spark.stop()
     return advice

@@ -42,7 +42,7 @@ from typing import Any, NamedTuple, TypeAlias
 from backstream.errors import SpecError
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, instant_text
 from backstream.eventtime.intervals import Interval
-from backstream.eventtime.watermark_holders import WatermarkHolder
+from backstream.eventtime.watermark_holders import Span, WatermarkHolder
 
 Longs: TypeAlias = "array[int]"
 """64-bit integers (`array("q")`), since histograms can have a million rows."""
@@ -169,7 +169,8 @@ class DelayAdvice:
     `overdue` is about records that are late or dropped, `behind` about those that arrived after any watermark.
     `holders` are the partitions that hold the watermark back, the slowest first. `idle_timeout_ms` is the
     recommended timeout; None if no silence is long. `lateness_ms` is the allowed lateness. `has_gaps`: some
-    instants are in no window. `assumed` describes a hypothesis; empty without one.
+    instants are in no window. `assumed` describes a hypothesis; empty without one. `recorded` is then the advice
+    without it. `stream` is the time of the first and the last arrival.
     """
 
     dataset: str
@@ -185,6 +186,8 @@ class DelayAdvice:
     lateness_ms: int = 0
     has_gaps: bool = False
     assumed: str = ""
+    recorded: DelayAdvice | None = None
+    stream: Span | None = None
 
     @property
     def records(self) -> int:
@@ -249,9 +252,24 @@ class DelayAdvice:
             dropped = self.dropped.count_affected(delay_ms)
             yield delay_ms, dropped, self.overdue.count_affected(delay_ms) - dropped
 
+    def curve_columns(self) -> dict[str, Any]:
+        """Return the curve as columns, in steps of `step_ms`."""
+        delay_ms, dropped, late = zip(*self.curve(), strict=True)
+        return {"step_ms": self.dropped.step_ms, "delay_ms": delay_ms, "dropped": dropped, "late": late}
+
+    @property
+    def compared_ms(self) -> int:
+        """The delay at which a hypothesis is compared with the recording: the current or the recommended one."""
+        if self.current_ms is not None:
+            return self.current_ms
+        return self.recommended_ms if self.recorded is None else self.recorded.recommended_ms
+
     def json_text(self) -> str:
         """Return the whole curve and the rows of the table as one JSON object; durations are milliseconds."""
-        delay_ms, dropped, late = zip(*self.curve(), strict=True)
+        recorded = None
+        if self.recorded is not None:
+            effects = [_flat(each.at(self.compared_ms)) for each in (self.recorded, self)]
+            recorded = {"curve": self.recorded.curve_columns(), "compared": effects}
         content = {
             "dataset": self.dataset,
             "since": instant_text(self.interval.start_ms),
@@ -268,7 +286,9 @@ class DelayAdvice:
             "lateness": [{"allowed_ms": ms, **_flat(effect)} for ms, effect in self.lateness_sweep()],
             "shown": [_flat(self.at(shown_ms)) for shown_ms in self.shown_ms()],
             "normal": NormalDistribution.fit(self.behind)._asdict(),
-            "curve": {"step_ms": self.dropped.step_ms, "delay_ms": delay_ms, "dropped": dropped, "late": late},
+            "curve": self.curve_columns(),
+            "stream": self.stream,
+            "recorded": recorded,
         }
         return json.dumps(content) + "\n"
 

@@ -15,6 +15,8 @@ _ROUND_TIMEOUTS_MS = [
 ]
 _USUAL_SHARE = 0.999
 """The share of pauses between arrivals that a recommended timeout exceeds."""
+_CHART_STEPS = 400
+"""The number of stretches of a chart; shorter ones than its width are not visible."""
 _MIN_RATIO = 2
 """A pause is a silence if it is at least this many times as long as the recommended timeout."""
 
@@ -29,14 +31,24 @@ class ArrivalBucket(NamedTuple):
     events: int
 
 
+Span = tuple[int, int]
+"""The start and the end of a stretch of time, in ms."""
+
+
 @dataclass(frozen=True, slots=True)
 class WatermarkHolder:
-    """A source partition that was the slowest: for how long in total, and its longest time without a record."""
+    """A source partition that was the slowest: for how long in total, and its longest time without a record.
+
+    `holds` are the stretches of time in which it was the slowest, and `silences` those without a record. Stretches
+    that are too short for a chart are left out.
+    """
 
     source_partition: str
     held_ms: int
     silent_from_ms: int
     silent_until_ms: int
+    holds: Sequence[Span] = ()
+    silences: Sequence[Span] = ()
 
     @property
     def silent_ms(self) -> int:
@@ -60,7 +72,7 @@ def find_watermark_holders(
     start_ms, end_ms = min(bucket.first_arrival_ms for bucket in ordered), ordered[-1].last_arrival_ms
     names = sorted({bucket.source_partition for bucket in ordered} | set(partitions))
     greatest_ms, last_ms = dict.fromkeys(names, MIN_MS), dict.fromkeys(names, start_ms)
-    held_ms = dict.fromkeys(names, 0)
+    holds: dict[str, list[Span]] = {name: [] for name in names}
     for bucket, following in pairwise([*ordered, None]):
         assert bucket is not None  # noqa: S101 - only the last one is None
         name = bucket.source_partition
@@ -70,9 +82,17 @@ def find_watermark_holders(
         active = [each for each in names if not idle_timeout_ms or now_ms - last_ms[each] <= idle_timeout_ms]
         if len(names) > 1 and following is not None:
             slowest = min(active, key=lambda each: greatest_ms[each])
-            held_ms[slowest] += following.last_arrival_ms - now_ms
-    silences = {name: max(_list_silences(ordered, name, start_ms, end_ms), key=_length) for name in names}
-    holders = [WatermarkHolder(name, held_ms[name], *silences[name]) for name in names if held_ms[name]]
+            holds[slowest].append((now_ms, following.last_arrival_ms))
+    step_ms = max(1, (end_ms - start_ms) // _CHART_STEPS)
+    holders = []
+    for name in names:
+        held_ms, silences = sum(map(_length, holds[name])), _list_silences(ordered, name, start_ms, end_ms)
+        if held_ms:
+            longest = max(silences, key=_length)
+            visible = [silence for silence in silences if _length(silence) >= step_ms]
+            holders.append(
+                WatermarkHolder(name, held_ms, *longest, _join_spans(holds[name], step_ms), tuple(visible))
+            )
     return sorted(holders, key=lambda holder: (-holder.held_ms, holder.source_partition))
 
 
@@ -100,9 +120,7 @@ def recommend_idle_timeout_ms(buckets: Sequence[ArrivalBucket], width_ms: int = 
     return timeout_ms if timeout_ms is not None and longest_ms >= _MIN_RATIO * timeout_ms else None
 
 
-def _list_silences(
-    ordered: Sequence[ArrivalBucket], name: str, start_ms: int, end_ms: int
-) -> list[tuple[int, int]]:
+def _list_silences(ordered: Sequence[ArrivalBucket], name: str, start_ms: int, end_ms: int) -> list[Span]:
     """Return the pauses of a partition from the first arrival of the stream to its last one."""
     own = [bucket for bucket in ordered if bucket.source_partition == name]
     if not own:
@@ -111,5 +129,16 @@ def _list_silences(
     return [(start_ms, own[0].first_arrival_ms), *between, (own[-1].last_arrival_ms, end_ms)]
 
 
-def _length(silence: tuple[int, int]) -> int:
-    return silence[1] - silence[0]
+def _join_spans(spans: Iterable[Span], step_ms: int) -> tuple[Span, ...]:
+    """Return ordered spans; those closer than a step become one, and those that are then shorter are left out."""
+    joined: list[Span] = []
+    for start_ms, end_ms in spans:
+        if joined and start_ms - joined[-1][1] < step_ms:
+            joined[-1] = (joined[-1][0], end_ms)
+        else:
+            joined.append((start_ms, end_ms))
+    return tuple(span for span in joined if _length(span) >= step_ms)
+
+
+def _length(span: Span) -> int:
+    return span[1] - span[0]

@@ -20,7 +20,7 @@ from backstream.pages.render import Page, note_page, page, time_left_text
 from backstream.pages.reprocess import RANGE, ReprocessForm, next_day
 from backstream.pages.runs import RunAddress, page_head
 from backstream.pages.store import PageStore
-from backstream.pages.watermark import draw_curve, load_curve, parse_delay_ms
+from backstream.pages.watermark import draw_curve, draw_holders, load_curve, parse_delay_ms
 from backstream.pages.windows import count_changes_by_run, day_windows, find_newest_audited
 from backstream.runs.dag_names import dataset_of_dag
 from backstream.runs.home import Home
@@ -108,7 +108,16 @@ def watermark_page(records: PageStore, dag_id: str, delay: str) -> Page:
     )
     selected = curve.at(selected_ms, "selected") if curve and selected_ms is not None else None
     charts = draw_curve(curve, selected) if curve else None
-    return page("watermark.html", **content, curve=curve, selected=selected, charts=charts, problem=problem)
+    holders = draw_holders(curve) if curve else None
+    return page(
+        "watermark.html",
+        **content,
+        curve=curve,
+        selected=selected,
+        charts=charts,
+        holders=holders,
+        problem=problem,
+    )
 
 
 def refuse_run_page(dag_id: str) -> Page:
@@ -202,6 +211,7 @@ async def started_page(dag_id: str, airflow: Airflow, typed: Mapping[str, str], 
         tab="reprocess",
         since=typed["since"],
         until=typed["until"],
+        is_dry_run=typed.get("dry_run") == "true",
         run=RunAddress(dag_form.dag_id, run_id),
         run_address=DagRun(dag_form.dag_id, run_id, "").address,
     )

@@ -14,16 +14,18 @@ from typing import Any
 from markupsafe import Markup
 
 from backstream.errors import BackstreamError, SpecError
-from backstream.eventtime.instants import duration_ms, instant_ms
-from backstream.eventtime.watermark_holders import WatermarkHolder
+from backstream.eventtime.instants import MINUTE_MS, duration_ms, instant_ms
+from backstream.eventtime.watermark_holders import Span, WatermarkHolder
 from backstream.report.formatting import duration_words, limit_text, share_text
 from backstream.report.line_charts import ChartMark, DelayCurveChart, StepLine, draw_delay_curve
+from backstream.report.partition_timeline import PartitionLine, PartitionTimeline, draw_partition_timeline
 from backstream.report.svg import Axis, Frame
 from backstream.runs.home import Home, load_json
 
 _WIDE, _NARROW = Frame(64, 10, 1_060, 300), Frame(64, 10, 296, 240)
 _TICKS = 4
 _MIN_TOP = 0.01
+_MAX_HOLDERS, _NAMED_HOLDERS = 10, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +50,43 @@ class LatenessLoss:
 
 
 @dataclass(frozen=True, slots=True)
+class _Steps:
+    """The delays at which a count changes, with the counts."""
+
+    delays_ms: tuple[int, ...]
+    dropped: tuple[int, ...]
+    late: tuple[int, ...]
+
+    @classmethod
+    def parse(cls, columns: Mapping[str, Any]) -> _Steps:
+        """Parse the columns of a stored curve.
+
+        Raises:
+            ValueError: when the columns have different lengths.
+        """
+        delays_ms, dropped, late = (tuple(map(int, columns[name])) for name in ("delay_ms", "dropped", "late"))
+        if not delays_ms or not len(delays_ms) == len(dropped) == len(late):
+            msg = "the columns have different lengths"
+            raise ValueError(msg)
+        return cls(delays_ms, dropped, late)
+
+    def lines(self, records: int, suffix: str = "") -> list[StepLine]:
+        """Return the shares of late or dropped records, and of dropped ones, as lines."""
+        whole = max(1, records)
+        both = [dropped + late for dropped, late in zip(self.dropped, self.late, strict=True)]
+        return [
+            StepLine(f"line-late{suffix}", self.delays_ms, [count / whole for count in both]),
+            StepLine(f"line-dropped{suffix}", self.delays_ms, [count / whole for count in self.dropped]),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
 class LossCurve:
     """Newest delay analysis of a dataset; `losses_and_waits` fills its table, with median waits in ms.
 
-    `assumed` describes a hypothesis; empty without one. `holders` are the partitions that hold the watermark back.
+    `assumed` describes a hypothesis; empty without one. `recorded` is then the curve without it, and `compared`
+    has the loss and the median wait in ms with one delay, as recorded and as assumed. `holders` are the partitions
+    that hold the watermark back, and `stream` has the time of the first and the last arrival.
     """
 
     since_ms: int
@@ -61,20 +96,21 @@ class LossCurve:
     recommended_ms: int
     on_time_ms: int
     current_ms: int | None
-    delays_ms: tuple[int, ...]
-    dropped: tuple[int, ...]
-    late: tuple[int, ...]
+    steps: _Steps
     losses_and_waits: tuple[tuple[DelayLoss, int], ...]
     advised_at_ms: int
     assumed: str = ""
     latenesses: tuple[LatenessLoss, ...] = ()
     holders: tuple[WatermarkHolder, ...] = ()
     idle_timeout_ms: int | None = None
+    stream: Span | None = None
+    recorded: _Steps | None = None
+    compared: tuple[tuple[DelayLoss, int], ...] = ()
 
     def at(self, delay_ms: int, name: str = "") -> DelayLoss:
         """Return the exact loss of any delay."""
-        index = max(0, bisect_right(self.delays_ms, delay_ms) - 1)
-        return DelayLoss(delay_ms, self.dropped[index], self.late[index], name)
+        index = max(0, bisect_right(self.steps.delays_ms, delay_ms) - 1)
+        return DelayLoss(delay_ms, self.steps.dropped[index], self.steps.late[index], name)
 
     @property
     def marked_losses(self) -> list[DelayLoss]:
@@ -120,14 +156,29 @@ def draw_curve(curve: LossCurve, selected: DelayLoss | None) -> tuple[Markup, Ma
     )
 
 
+def draw_holders(curve: LossCurve) -> tuple[Markup, Markup] | None:
+    """Return a wide and a narrow chart of the partitions that hold the watermark; None without any."""
+    if not curve.holders or curve.stream is None:
+        return None
+    shown = curve.holders[:_MAX_HOLDERS]
+    held = ", ".join(
+        f"{holder.source_partition} held it for {duration_words(holder.held_ms // MINUTE_MS * MINUTE_MS)}"
+        for holder in shown[:_NAMED_HOLDERS]
+    )
+    lines = [PartitionLine(holder.source_partition, holder.silences, holder.holds) for holder in shown]
+    timeline = PartitionTimeline(f"Partitions that hold the watermark back: {held}", *curve.stream, lines)
+    return draw_partition_timeline(timeline, 8, 1_060), draw_partition_timeline(timeline, 8, 296)
+
+
 def _chart(curve: LossCurve, selected: DelayLoss | None, stride: int) -> DelayCurveChart:
-    both = [dropped + late for dropped, late in zip(curve.dropped, curve.late, strict=True)]
-    whole = max(1, curve.records)
-    step = _round_step(max(_MIN_TOP, both[0] / whole) / _TICKS)
+    lines = curve.steps.lines(curve.records)
+    if curve.recorded is not None:
+        lines = [*curve.recorded.lines(curve.records, " as-recorded"), *lines]
+    step = _round_step(max(_MIN_TOP, *(line.values[0] for line in lines)) / _TICKS)
     top = step * _TICKS
     marks = [ChartMark(f"mark-{loss.name.replace(' ', '-')}", loss.delay_ms) for loss in curve.marked_losses]
     marks += [ChartMark("mark-selected", selected.delay_ms)] if selected else []
-    most_ms = max([curve.delays_ms[-1], *(mark.at_ms for mark in marks)])
+    most_ms = max([*(line.at_ms[-1] for line in lines), *(mark.at_ms for mark in marks)])
     ticks = tuple((n * step, share_text(n * step, 1) if n else "0") for n in range(0, _TICKS + 1, stride))
     return DelayCurveChart(
         label=_label(curve),
@@ -135,10 +186,7 @@ def _chart(curve: LossCurve, selected: DelayLoss | None, stride: int) -> DelayCu
         y=Axis("share of records", ticks),
         top=top,
         most_ms=most_ms,
-        lines=(
-            StepLine("line-late", curve.delays_ms, [count / whole for count in both]),
-            StepLine("line-dropped", curve.delays_ms, [count / whole for count in curve.dropped]),
-        ),
+        lines=tuple(lines),
         marks=tuple(marks),
     )
 
@@ -159,12 +207,7 @@ def _label(curve: LossCurve) -> str:
 
 
 def _parse_curve(content: Mapping[str, Any], at_ms: int) -> LossCurve:
-    line = content["curve"]
-    delays_ms, dropped, late = (tuple(map(int, line[name])) for name in ("delay_ms", "dropped", "late"))
-    if not delays_ms or not len(delays_ms) == len(dropped) == len(late):
-        msg = "the columns have different lengths"
-        raise ValueError(msg)
-    current = content["current_ms"]
+    current, recorded = content["current_ms"], content.get("recorded")
     return LossCurve(
         instant_ms(content["since"], "since"),
         instant_ms(content["until"], "until"),
@@ -173,16 +216,8 @@ def _parse_curve(content: Mapping[str, Any], at_ms: int) -> LossCurve:
         int(content["recommended_ms"]),
         int(content["on_time_ms"]),
         None if current is None else int(current),
-        delays_ms,
-        dropped,
-        late,
-        tuple(
-            (
-                DelayLoss(int(row["delay_ms"]), int(row["dropped"]), int(row["late"])),
-                int(row["median_wait_ms"]),
-            )
-            for row in content["shown"]
-        ),
+        _Steps.parse(content["curve"]),
+        tuple(map(_parse_effect, content["shown"])),
         at_ms,
         str(content.get("assumed", "")),
         tuple(
@@ -197,4 +232,12 @@ def _parse_curve(content: Mapping[str, Any], at_ms: int) -> LossCurve:
         ),
         tuple(WatermarkHolder(**holder) for holder in content.get("holders", ())),
         content.get("idle_timeout_ms"),
+        None if content.get("stream") is None else (int(content["stream"][0]), int(content["stream"][1])),
+        None if recorded is None else _Steps.parse(recorded["curve"]),
+        () if recorded is None else tuple(map(_parse_effect, recorded["compared"])),
     )
+
+
+def _parse_effect(row: Mapping[str, Any]) -> tuple[DelayLoss, int]:
+    loss = DelayLoss(int(row["delay_ms"]), int(row["dropped"]), int(row["late"]))
+    return loss, int(row["median_wait_ms"])

@@ -6,13 +6,13 @@ arrival is ahead of the watermark. The chart is one image with a description; te
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, instant_text
 from backstream.report.svg import Frame
+from backstream.report.time_axis import TimeScale, clock_text, svg_number
 from backstream.text import visible_text
 
 _SVG = Markup('<svg class="chart timeline" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>')
@@ -22,14 +22,7 @@ _MARK = Markup('<line class="{}" x1="{}" y1="{}" x2="{}" y2="{}"><title>{}</titl
 _PATH = Markup('<path class="{}" d="{}"/>')
 _TEXT = Markup('<text class="{}" x="{}" y="{}" text-anchor="{}">{}</text>')
 _NONE = Markup("")
-_STEPS_MS = (
-    *(count * SECOND_MS for count in (1, 5, 15)),
-    *(count * MINUTE_MS for count in (1, 5, 15)),
-    *(count * HOUR_MS for count in (1, 3, 6, 12)),
-    *(count * DAY_MS for count in (1, 7, 30, 90, 365)),
-)
 _MARGIN = 0.04
-_CHARACTER = 7.0  # SVG units
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +64,7 @@ class WindowTimeline:
 def draw_window_timeline(timeline: WindowTimeline, frame: Frame) -> Markup:
     """Return the chart as SVG; its axis of arrival has the records and the marks."""
     arrivals = [dot.arrival_ms for dot in timeline.dots] + [mark.at_ms for mark in timeline.marks]
-    scale = _Scale.from_values(arrivals or [timeline.start_ms, timeline.end_ms], frame)
+    scale = TimeScale.from_values(arrivals or [timeline.start_ms, timeline.end_ms], frame)
     events = [timeline.start_ms, timeline.end_ms, timeline.kept_until_ms]
     low_ms, high_ms = min([*events, *(dot.event_ms for dot in timeline.dots)]), max(events)
     space_ms = max(1, int((high_ms - low_ms) * 2 * _MARGIN))
@@ -87,95 +80,44 @@ def draw_window_timeline(timeline: WindowTimeline, frame: Frame) -> Markup:
         levels[timeline.kept_until_ms] = "allowed lateness"
     content = _NONE
     for level_ms, name in levels.items():
-        y = _number(y_of(level_ms))
+        y = svg_number(y_of(level_ms))
         style = "hard" if level_ms == timeline.end_ms else "soft"
-        content += _LINE.format(style, _number(frame.left), y, _number(right), y)
-        content += _TEXT.format("tick", _number(right - 3), _number(y_of(level_ms) - 4), "end", name)
+        content += _LINE.format(style, svg_number(frame.left), y, svg_number(right), y)
+        content += _TEXT.format("tick", svg_number(right - 3), svg_number(y_of(level_ms) - 4), "end", name)
         content += _TEXT.format(
-            "tick", _number(frame.left - 5), _number(y_of(level_ms) + 4), "end", _clock_text(level_ms)
+            "tick", svg_number(frame.left - 5), svg_number(y_of(level_ms) + 4), "end", clock_text(level_ms)
         )
     for mark in timeline.marks:
-        x = _number(scale.x_of(mark.at_ms))
+        x = svg_number(scale.x_of(mark.at_ms))
         content += _MARK.format(
-            mark.style, x, _number(frame.top), x, _number(frame.bottom), visible_text(mark.title)
+            mark.style, x, svg_number(frame.top), x, svg_number(frame.bottom), visible_text(mark.title)
         )
     if timeline.watermarks:
         content += _PATH.format("watermark-line", _watermark_path(timeline.watermarks, scale, y_of))
     for dot in timeline.dots:
-        x, y = _number(scale.x_of(dot.arrival_ms)), _number(y_of(dot.event_ms))
+        x, y = svg_number(scale.x_of(dot.arrival_ms)), svg_number(y_of(dot.event_ms))
         content += _DOT.format(dot.fate, x, y, visible_text(dot.title))
-    content += _axis(scale, frame)
-    width, height = _number(right + 8), _number(frame.bottom + 38)
+    content += scale.draw_axis("arrival (UTC)")
+    width, height = svg_number(right + 8), svg_number(frame.bottom + 38)
     return _SVG.format(width, height, visible_text(timeline.label), content)
 
 
-@dataclass(frozen=True, slots=True)
-class _Scale:
-    """The axis of arrival."""
-
-    first_ms: int
-    last_ms: int
-    frame: Frame
-
-    @classmethod
-    def from_values(cls, values_ms: Sequence[int], frame: Frame) -> _Scale:
-        first_ms, last_ms = min(values_ms), max(values_ms)
-        space_ms = max(SECOND_MS, int((last_ms - first_ms) * _MARGIN))
-        return cls(first_ms - space_ms, last_ms + space_ms, frame)
-
-    def x_of(self, at_ms: int) -> float:
-        inside = min(max(at_ms, self.first_ms), self.last_ms)
-        return self.frame.left + (inside - self.first_ms) / (self.last_ms - self.first_ms) * self.frame.width
-
-    def ticks_ms(self) -> Iterator[int]:
-        """Yield round instants with room for their labels."""
-        room_ms = (self.last_ms - self.first_ms) * 17 * _CHARACTER / self.frame.width
-        step_ms = next((step for step in _STEPS_MS if step >= room_ms), _STEPS_MS[-1] * 10)
-        yield from range(-(-self.first_ms // step_ms) * step_ms, self.last_ms + 1, step_ms)
-
-
-def _watermark_path(watermarks: Sequence[tuple[int, int]], scale: _Scale, y_of: Callable[[int], float]) -> str:
+def _watermark_path(watermarks: Sequence[tuple[int, int]], scale: TimeScale, y_of: Callable[[int], float]) -> str:
     """Return the steps of the watermark within the axis; steps closer than a unit become one."""
     before = [mark for at_ms, mark in watermarks if at_ms <= scale.first_ms]
     path, last_x, last_y = "", scale.x_of(scale.first_ms), None if not before else y_of(before[-1])
     if last_y is not None:
-        path = f"M{_number(last_x)} {_number(last_y)}"
+        path = f"M{svg_number(last_x)} {svg_number(last_y)}"
     for at_ms, mark in watermarks:
         if not scale.first_ms < at_ms <= scale.last_ms:
             continue
         x, y = scale.x_of(at_ms), y_of(mark)
         if last_y is None:
-            path = f"M{_number(x)} {_number(scale.frame.bottom)}"
+            path = f"M{svg_number(x)} {svg_number(scale.frame.bottom)}"
         elif x - last_x < 1:
             continue
-        path += f"H{_number(x)}V{_number(y)}"
+        path += f"H{svg_number(x)}V{svg_number(y)}"
         last_x, last_y = x, y
     if last_y is not None:
-        path += f"H{_number(scale.frame.left + scale.frame.width)}"
+        path += f"H{svg_number(scale.frame.left + scale.frame.width)}"
     return path
-
-
-def _axis(scale: _Scale, frame: Frame) -> Markup:
-    ticks = _NONE.join(
-        _TEXT.format("tick", _number(scale.x_of(at_ms)), _number(frame.bottom + 14), "middle", _clock_text(at_ms))
-        for at_ms in scale.ticks_ms()
-    )
-    line = _LINE.format(
-        "grid",
-        _number(frame.left),
-        _number(frame.bottom),
-        _number(frame.left + frame.width),
-        _number(frame.bottom),
-    )
-    middle, below = _number(frame.left + frame.width / 2), _number(frame.bottom + 32)
-    return line + ticks + _TEXT.format("axis", middle, below, "middle", "arrival (UTC)")
-
-
-def _clock_text(at_ms: int) -> str:
-    """Return month, day, hour, and minute, and seconds if there are any."""
-    text = instant_text(at_ms)
-    return text[5:].rstrip("Z").replace("T", " ")
-
-
-def _number(value: float) -> str:
-    return f"{value:.1f}".removesuffix(".0")

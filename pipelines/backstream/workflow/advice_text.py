@@ -7,7 +7,7 @@ from statistics import NormalDist
 
 from backstream.eventtime.delay_analysis import DelayAdvice, DelayEffect, NormalDistribution
 from backstream.eventtime.instants import HOUR_MS, MINUTE_MS, SECOND_MS, duration_text, instant_text
-from backstream.text import visible_text
+from backstream.text import align_cells, visible_text
 from backstream.workflow.advise import AdviceRequest
 
 _SHARES = (0.5, 0.9, 0.95, 0.99, 0.999, 1.0)
@@ -15,8 +15,7 @@ _SHARES = (0.5, 0.9, 0.95, 0.99, 0.999, 1.0)
 _DEVIATIONS = 2
 """Standard deviations above the mean in the normal rule of thumb."""
 _BAR_WIDTH = 24
-_DELAY_WIDTHS = (14, 9, 9, 10, 13, 11)
-_COLUMN_GAP = 2
+_DELAY_COLUMNS = ("delay", "dropped", "late", "kept", "median wait", "mean wait")
 _HOLDERS_SHOWN = 5
 
 
@@ -24,6 +23,7 @@ def advice_text(request: AdviceRequest, advice: DelayAdvice) -> str:
     """Return the advice as text for a terminal."""
     sections = [
         _head(request, advice),
+        _comparison_table(advice),
         _delay_table(advice),
         _recommendation(advice),
         _allowed_lateness_table(advice),
@@ -31,6 +31,17 @@ def advice_text(request: AdviceRequest, advice: DelayAdvice) -> str:
         _lateness_table(advice),
     ]
     return "\n\n".join(section for section in sections if section)
+
+
+def _comparison_table(advice: DelayAdvice) -> str:
+    """Return what was recorded beside the hypothesis; empty without a hypothesis."""
+    if advice.recorded is None:
+        return ""
+    rows: list[tuple[str, ...]] = [("", *_DELAY_COLUMNS[1:])]
+    for name, each in (("as recorded", advice.recorded), ("assumed", advice)):
+        rows.append((name, *_delay_cells(each.at(advice.compared_ms))[1:]))
+    lines = align_cells(rows, right=range(1, len(rows[0])))
+    return "\n".join([f"With a delay of {duration_text(advice.compared_ms)}:", *lines])
 
 
 def _holder_table(advice: DelayAdvice) -> str:
@@ -43,10 +54,9 @@ def _holder_table(advice: DelayAdvice) -> str:
         held, silent = (_rough_duration(value_ms) for value_ms in (holder.held_ms, holder.silent_ms))
         bounds = (_minute(holder.silent_from_ms), _minute(holder.silent_until_ms))
         rows.append((visible_text(holder.source_partition), held, silent, *bounds))
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     lines = [
         "Silent partitions hold the watermark back, whatever the delay is:",
-        *("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows),
+        *align_cells(rows),
         f'Recommended: idle_timeout = "{timeout}", longer than nearly all pauses between records of a partition.',
         f"To see the waits with it: backstream advise {advice.dataset} .. --idle-timeout {timeout}",
     ]
@@ -64,12 +74,8 @@ def _allowed_lateness_table(advice: DelayAdvice) -> str:
         mark = "current" if lateness_ms == advice.lateness_ms else ""
         counts = (f"{effect.dropped:,}", f"{effect.late:,}", _percent(effect.kept))
         rows.append((duration_text(lateness_ms), *counts, mark))
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    lines = [f"Allowed lateness, with a delay of {duration_text(delay_ms)}:"]
-    for row in rows:
-        cells = [cell.rjust(width) for cell, width in zip(row[1:-1], widths[1:], strict=False)]
-        lines.append("  ".join([row[0].ljust(widths[0]), *cells, row[-1]]).rstrip())
-    return "\n".join(lines)
+    lines = align_cells(rows, right=range(1, len(rows[0]) - 1))
+    return "\n".join([f"Allowed lateness, with a delay of {duration_text(delay_ms)}:", *lines])
 
 
 def _minute(value_ms: int) -> str:
@@ -96,18 +102,9 @@ def _delay_table(advice: DelayAdvice) -> str:
     marks = {advice.recommended_ms: "recommended", advice.current_ms: "current"}
     if advice.recommended_ms == advice.current_ms:
         marks = {advice.current_ms: "recommended, current"}
-    rows = [("delay", "dropped", "late", "kept", "median wait", "mean wait"), *map(_delay_cells, effects)]
-    # A column is wider than usual if a value is, so that columns never touch.
-    widths = [max(usual, *(len(row[at]) + _COLUMN_GAP for row in rows)) for at, usual in enumerate(_DELAY_WIDTHS)]
-    tails = ["# dropped, + late"]
-    tails += [f"{_bar(effect, max_count):<{_BAR_WIDTH}}  {marks.get(effect.delay_ms, '')}" for effect in effects]
-    lines = [
-        row[0].ljust(widths[0])
-        + "".join(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
-        + f"  {tail}"
-        for row, tail in zip(rows, tails, strict=True)
-    ]
-    return "\n".join(line.rstrip() for line in lines)
+    rows: list[tuple[str, ...]] = [(*_DELAY_COLUMNS, "# dropped, + late", "")]
+    rows += [(*_delay_cells(each), _bar(each, max_count), marks.get(each.delay_ms, "")) for each in effects]
+    return "\n".join(align_cells(rows, right=range(1, len(_DELAY_COLUMNS))))
 
 
 def _delay_cells(effect: DelayEffect) -> tuple[str, ...]:
@@ -154,24 +151,24 @@ def _comparison(advice: DelayAdvice, best: DelayEffect) -> str:
 
 def _lateness_table(advice: DelayAdvice) -> str:
     """Return the delays of the usual rules of thumb, which use only lateness, and the share that each keeps."""
-    lines = [
-        "By lateness alone, the delay at which a record would not have been behind the watermark:",
-        f"{'quantile':<14}{'delay':>14}{'not behind':>12}{'kept':>10}",
+    rows = [("quantile", "delay", "not behind", "kept")]
+    rows += [
+        (f"{share * 100:g} %", *_lateness_cells(advice, advice.behind.smallest_delay_ms(share)))
+        for share in _SHARES
     ]
-    for share in _SHARES:
-        delay_ms = advice.behind.smallest_delay_ms(share)
-        lines.append(f"{f'{share * 100:g} %':<14}{_lateness_cells(advice, delay_ms)}")
     normal, below = NormalDistribution.fit(advice.behind), _percent(NormalDist().cdf(_DEVIATIONS))
     rule = f"mean + {_DEVIATIONS} sd"
-    lines.append(f"{rule:<14}{_lateness_cells(advice, normal.delay_ms(_DEVIATIONS))}")
+    rows.append((rule, *_lateness_cells(advice, normal.delay_ms(_DEVIATIONS))))
+    title = "By lateness alone, the delay at which a record would not have been behind the watermark:"
+    lines = [title, *align_cells(rows, right=range(1, len(rows[0])))]
     fit = f"mean {_rough_duration(round(normal.mean_ms))}, sd {_rough_duration(round(normal.deviation_ms))}"
     lines.append(f"The last line is a normal distribution's ({fit}), which has {below} below {rule}.")
     return "\n".join(lines)
 
 
-def _lateness_cells(advice: DelayAdvice, delay_ms: int) -> str:
-    shares = f"{_percent(advice.behind.unaffected_share(delay_ms)):>12}{_percent(advice.at(delay_ms).kept):>10}"
-    return f"{duration_text(delay_ms):>14}{shares}"
+def _lateness_cells(advice: DelayAdvice, delay_ms: int) -> tuple[str, str, str]:
+    shares = (_percent(advice.behind.unaffected_share(delay_ms)), _percent(advice.at(delay_ms).kept))
+    return duration_text(delay_ms), *shares
 
 
 def _percent(share: float) -> str:

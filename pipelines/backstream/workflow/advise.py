@@ -18,6 +18,7 @@ from backstream.eventtime.outages import Outage
 from backstream.eventtime.records import SourceClock
 from backstream.eventtime.watermark_generators import StrategyKind
 from backstream.eventtime.watermark_holders import (
+    Span,
     WatermarkHolder,
     find_watermark_holders,
     recommend_idle_timeout_ms,
@@ -35,7 +36,7 @@ from backstream.spark.windows.assignment import FixedWindow, end_step_ms
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-STAGES = ("watermarks", "critical delays")
+_STAGES = ("watermarks", "critical delays")
 """The two passes over the data, in order."""
 
 
@@ -86,7 +87,7 @@ class AssumedSettings:
 class AdviceRequest:
     """A checked range of recorded events; `keep` is the share of records that must not be dropped.
 
-    `assumed` describes the hypothesis; empty without one.
+    `assumed` describes the hypothesis; empty without one. `without` is then the request without it.
     """
 
     definition: Definition
@@ -94,6 +95,14 @@ class AdviceRequest:
     keep: float
     home: Home
     assumed: str = ""
+    without: AdviceRequest | None = None
+
+    @property
+    def stages(self) -> Sequence[str]:
+        """The passes over the data, in order."""
+        if self.without is None:
+            return _STAGES
+        return [*(f"{stage} as recorded" for stage in _STAGES), *_STAGES]
 
 
 def prepare_advice(
@@ -133,9 +142,11 @@ def prepare_advice(
     if not near_paths:
         raise _no_record_error(definition, interval)
     recorded = AnalysisRange(definition, window, clock, interval, near, source.inputs, near_paths, columns.types)
-    if assumed is None:
+    if assumed is None or not str(assumed):
         return AdviceRequest(definition, recorded, keep, home)
-    return AdviceRequest(definition, _assume_outages(recorded, assumed.outages), keep, home, str(assumed))
+    without = prepare_advice(definition_path, since_ms, until_ms, keep, home)
+    recorded = _assume_outages(recorded, assumed.outages)
+    return AdviceRequest(definition, recorded, keep, home, str(assumed), without)
 
 
 def _assume_outages(recorded: AnalysisRange, outages: Sequence[Outage]) -> AnalysisRange:
@@ -196,42 +207,57 @@ def recommend_delay(
     Args:
         spark: the session.
         request: the result of `prepare_advice`.
-        on_stage: called with the name of each stage of `STAGES` at its start.
+        on_stage: called with the name of each of the request's stages at its start.
 
     Raises:
         PlanError: when the range has no readable record.
     """
-    delays = measure_delays(spark, request.recorded, on_stage)
-    interval = request.recorded.interval
-    if not delays.overdue.records:
-        raise _no_record_error(request.definition, interval)
-    current_ms = _current_delay_ms(request.definition)
-    counts = (delays.overdue, delays.dropped, delays.behind, delays.firings)
-    advice = DelayAdvice(
-        request.definition.name,
-        interval,
-        request.keep,
-        current_ms,
-        *counts,
-        *_find_holders(spark, request),
-        lateness_ms=request.definition.lateness.allowed,
-        has_gaps=has_gaps(request.recorded.window),
-        assumed=request.assumed,
-    )
+    recorded = None
+    if request.without is not None:
+        recorded = _measure(spark, request.without, lambda stage: on_stage(f"{stage} as recorded"))
+    advice = replace(_measure(spark, request, on_stage), recorded=recorded)
     write_text(request.home.advice(advice.dataset), advice.json_text())
     return advice
 
 
-def _find_holders(spark: SparkSession, request: AdviceRequest) -> tuple[list[WatermarkHolder], int | None]:
-    """Return the partitions that hold the watermark, and the idle timeout to use if it is shorter than now."""
+def _measure(spark: SparkSession, request: AdviceRequest, on_stage: Callable[[str], None]) -> DelayAdvice:
+    delays = measure_delays(spark, request.recorded, on_stage)
+    interval = request.recorded.interval
+    if not delays.overdue.records:
+        raise _no_record_error(request.definition, interval)
+    holders, idle_timeout_ms, stream = _find_holders(spark, request)
+    return DelayAdvice(
+        request.definition.name,
+        interval,
+        request.keep,
+        _current_delay_ms(request.definition),
+        delays.overdue,
+        delays.dropped,
+        delays.behind,
+        delays.firings,
+        holders,
+        idle_timeout_ms,
+        lateness_ms=request.definition.lateness.allowed,
+        has_gaps=has_gaps(request.recorded.window),
+        assumed=request.assumed,
+        stream=stream,
+    )
+
+
+def _find_holders(
+    spark: SparkSession, request: AdviceRequest
+) -> tuple[list[WatermarkHolder], int | None, Span | None]:
+    """Return the partitions that hold the watermark, an idle timeout if none is set, and the bounds of arrival."""
     definition = request.definition
     if definition.watermark.topology is Topology.OPERATOR:
-        return [], None
+        return [], None, None
     buckets, width_ms = load_arrival_buckets(spark, request.recorded)
     current_ms = max(strategy.idle_timeout_ms for strategy in definition.emission.strategies)
     holders = find_watermark_holders(buckets, current_ms, list_expected_partitions(definition))
     timeout_ms = recommend_idle_timeout_ms(buckets, width_ms)
-    return holders, timeout_ms if not current_ms else None
+    arrivals_ms = [at for bucket in buckets for at in (bucket.first_arrival_ms, bucket.last_arrival_ms)]
+    stream = (min(arrivals_ms), max(arrivals_ms)) if arrivals_ms else None
+    return holders, timeout_ms if not current_ms else None, stream
 
 
 def _current_delay_ms(definition: Definition) -> int | None:

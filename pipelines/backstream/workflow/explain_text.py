@@ -11,7 +11,7 @@ from typing import Any
 from backstream.eventtime.instants import duration_text, epoch_ms, instant_text
 from backstream.eventtime.records import Fate
 from backstream.runs.table_schemas import RECORD_COUNT
-from backstream.text import count_of, visible_text
+from backstream.text import align_cells, count_of, visible_text
 from backstream.workflow.explain import Explanation, is_replay
 from backstream.workflow.recomputation.windows import ExplainedRecord, Firing
 
@@ -171,14 +171,7 @@ def _table(rows: Iterator[Sequence[str]], *right: str) -> str:
     cells = list(rows)
     if not cells:
         return ""
-    widths = [max(len(row[at]) for row in cells) for at in range(len(cells[0]))]
-    lines = []
-    for row in cells:
-        aligned = zip(cells[0], row, widths, strict=True)
-        lines.append(
-            "  ".join(cell.rjust(width) if name in right else cell.ljust(width) for name, cell, width in aligned)
-        )
-    return "\n".join(line.rstrip() for line in lines)
+    return "\n".join(align_cells(cells, [number for number, name in enumerate(cells[0]) if name in right]))
 
 
 def _record_json(each: ExplainedRecord) -> dict[str, Any]:
