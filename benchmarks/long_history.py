@@ -151,7 +151,9 @@ def _window_frame(since_ms: int, until_ms: int) -> pd.DataFrame:
         ("is_expected", "in_range", "is_aligned", "is_placed", "is_present", "is_counted_on"), True
     )
     shares = {"late_ratio": 0.021, "dropped_ratio": 0.003, "completeness": 1.0}
-    return frame.assign(**counts, **zeros, **flags, **shares, copies=1, is_count_known=False)[WINDOW_COLUMNS]
+    bands = {"has_band": False, "is_limited": True, "band_low": 0.0, "band_high": 0.0}
+    frame = frame.assign(**counts, **zeros, **flags, **shares, **bands)
+    return frame.assign(copies=1, is_count_known=False)[WINDOW_COLUMNS]
 
 
 def _checks(row: RunRow) -> Iterator[dict[str, object]]:

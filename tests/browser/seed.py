@@ -170,6 +170,7 @@ def frame_of(
     frame["dropped_ratio"] = (frame["dropped"] / frame["events"].clip(lower=1)).astype("float64")
     frame["completeness"] = frame["is_present"].astype("float64")
     frame["is_counted_on"] = frame["is_present"]
+    frame = frame.assign(has_band=True, is_limited=False, band_low=60.0, band_high=170.0)
     return frame[WINDOW_COLUMNS]
 
 

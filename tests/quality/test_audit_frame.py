@@ -224,6 +224,7 @@ def test_an_empty_run_has_no_window_and_one_row() -> None:
             "missing_ratio": 0.0,
             "events": 0,
             "late_ratio": 0.0,
+            "unbanded_late_ratio": 0.0,
             "dropped_ratio": 0.0,
             "records_read": 0,
             "unaccounted": 0,

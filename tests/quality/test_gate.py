@@ -4,12 +4,15 @@ import json
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+import pandas as pd
 import pytest
 from tests.quality.example_run import (
     PLAN,
+    Row,
     definition,
     failing,
     fates_of,
@@ -17,10 +20,13 @@ from tests.quality.example_run import (
     judge_rows,
     judged,
     metrics,
+    panes_of,
+    results_of,
 )
-from tests.quality.faults import changed, deleted, everywhere
+from tests.quality.faults import changed, deleted, everywhere, past_weeks
 from tests.quality.mutations import WINDOW, share
 
+from backstream.quality.evidence import RunEvidence
 from backstream.quality.gate import evaluate_suite
 from backstream.runs.manifest import Manifest
 from backstream.runs.results import Audit, CheckOutcome, Verdict
@@ -165,3 +171,65 @@ def test_importing_the_gate_does_not_import_great_expectations() -> None:
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert found.stdout == "False\n"
+
+
+LATE_AS_USUAL = [row | {"on_time": 45, "late": 5} for row in good()]
+
+
+def judged_after(past: pd.DataFrame, rows: list[Row], timetable: Path, rates: Sequence[float] = ()) -> Audit:
+    """Return the audit of a run after past weeks; `rates` are the records per day of past runs."""
+    return evaluate_suite(
+        PLAN,
+        definition(timetable),
+        metrics(rows),
+        [fates_of(rows)],
+        results=[results_of(rows)],
+        panes=[panes_of(rows)],
+        load_evidence=lambda: RunEvidence(past=rates, past_windows=past),
+    )[0]
+
+
+def warnings(audit: Audit) -> list[str]:
+    return [check.name for check in audit.checks if check.outcome is CheckOutcome.WARN]
+
+
+def test_a_band_replaces_the_soft_limit_of_the_late_share(timetable: Path) -> None:
+    usual = past_weeks(late_ratio=0.1)
+    assert warnings(judged_after(usual, LATE_AS_USUAL, timetable)) == []
+    assert warnings(judged_after(past_weeks(weeks=3, late_ratio=0.1), LATE_AS_USUAL, timetable)) == [
+        "the late share of the run is within its soft limit"
+    ]
+    half = usual[usual["window_start"].dt.hour < 12]
+    assert warnings(judged_after(half, LATE_AS_USUAL, timetable)) == [
+        "the late share of the run is within its soft limit"
+    ]
+
+
+def test_a_band_replaces_the_soft_limit_of_missing_windows_and_keeps_the_hard_one(timetable: Path) -> None:
+    usual = past_weeks(completeness=0.5)
+    assert warnings(judged_after(usual, deleted(good()), timetable)) == []
+    assert judged_after(past_weeks(weeks=3), deleted(good()), timetable).verdict is Verdict.WARN
+    assert judged_after(usual, good()[:24], timetable).verdict is Verdict.FAIL
+
+
+def test_a_band_replaces_the_fixed_limit_of_the_volume(timetable: Path) -> None:
+    rates = [100.0, 101.0, 102.0, 99.0, 98.0, 100.0]
+    assert warnings(judged_after(past_weeks(), good(), timetable, rates)) == []
+    assert warnings(judged_after(past_weeks(weeks=3), good(), timetable, rates)) == [
+        "records per day are near those of past runs (median and MAD)"
+    ]
+
+
+def test_an_audit_frame_has_the_bands_of_its_windows(timetable: Path) -> None:
+    rows = good()
+    _, frame = evaluate_suite(
+        PLAN,
+        definition(timetable),
+        metrics(rows),
+        [fates_of(rows)],
+        results=[results_of(rows)],
+        load_evidence=lambda: RunEvidence(past_windows=past_weeks()),
+    )
+    assert frame["has_band"].all()
+    assert not frame["is_limited"].any()
+    assert list(zip(frame["band_low"], frame["band_high"], strict=True))[:1] == [(50.0, 150.0)]

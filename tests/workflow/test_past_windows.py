@@ -67,3 +67,19 @@ def test_a_past_run_whose_file_cannot_be_read_is_left_out_and_named(
     named = [f"the bands leave out past run {plan.run_id}: cannot read {file}: " for plan, file in files[:3]]
     assert len(caplog.messages) == len(named)
     assert all(any(message.startswith(start) for message in caplog.messages) for start in named)
+
+
+def test_a_run_whose_range_a_newer_run_has_published_is_not_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    home = Home(tmp_path)
+    old = plan_of(home, "flights", NOW_MS - DAY_MS, NOW_MS, trigger="old")
+    leave(home, old, frame_of(NOW_MS - DAY_MS, NOW_MS), RunStatus.PUBLISHED, [], NOW_MS)
+    old.folder.audit_frame.write_bytes(b"a reader would warn")
+    again = plan_of(home, "flights", NOW_MS - 2 * DAY_MS, NOW_MS, trigger="again")
+    leave(home, again, frame_of(NOW_MS - 2 * DAY_MS, NOW_MS), RunStatus.PUBLISHED, [], NOW_MS + 1)
+
+    found = load_past_windows(plan_of(home, "flights", NOW_MS, NOW_MS + DAY_MS, trigger="new"), 2)
+
+    assert len(found) == 2 * DAY_MS // HOUR_MS
+    assert caplog.messages == []

@@ -81,7 +81,7 @@ class Expected(Section):
 class Bands(Section):
     """Bands of usual values by the time of the week, from past runs."""
 
-    width: float = Field(default=4.0, gt=0)
+    width: float = Field(default=5.0, gt=0)
     """Distance from the median to the edge of a band, in standard deviations, which the MAD estimates."""
     min_weeks: int = Field(default=4, ge=4)
     """Past weeks that a band needs at least; a window with fewer has only the fixed limits."""

@@ -21,7 +21,8 @@ from backstream.pages.reprocess import RANGE, ReprocessForm, next_day
 from backstream.pages.runs import RunAddress, page_head
 from backstream.pages.store import PageStore
 from backstream.pages.watermark import draw_curve, draw_holders, load_curve, parse_delay_ms
-from backstream.pages.windows import count_changes_by_run, day_windows, find_newest_audited
+from backstream.pages.windows import count_changes_by_run, day_windows, find_newest_audited, load_recent_windows
+from backstream.report.band_chart import draw_band
 from backstream.runs.dag_names import dataset_of_dag
 from backstream.runs.home import Home
 from backstream.workflow.allowed_ranges import find_possible_days
@@ -50,6 +51,7 @@ def windows_page(records: PageStore, dag_id: str, chosen: Filter = _ALL, *, may_
         attention=ranges[:_MAX_RANGES],
         more=len(ranges[_MAX_RANGES:]),
         left=time_left_text,
+        band=draw_band(load_recent_windows(records, found.name, shown)),
         may_run=may_run,
         reload=bool(found.running),
     )

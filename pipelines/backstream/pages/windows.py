@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -14,11 +15,14 @@ from backstream.errors import BackstreamError
 from backstream.eventtime.instants import DAY_MS, utc_datetime
 from backstream.eventtime.intervals import Interval
 from backstream.lake.reader import load_published_rows
+from backstream.pages.days import CalendarDay
+from backstream.pages.store import PageStore
 from backstream.report import completeness_map, svg
 from backstream.runs.home import Home, RunFolder
 from backstream.runs.table_schemas import RESTATEMENTS
 
 _MAX_WINDOWS = 400
+_RECENT_DAYS = 14
 _ROW_HEIGHT, _MIN_HEIGHT = 22, 108
 _WIDE, _NARROW, _LEFT = 1_120, 350, 92
 _ROOM_WIDE, _ROOM_NARROW = 96, 24
@@ -95,6 +99,18 @@ def day_windows(folder: RunFolder, day_ms: int) -> DayWindows | None:
     wide, narrow, levels = _draw_maps(frame, day_ms)
     is_known = bool(frame["is_count_known"].any())
     return DayWindows(tuple(shown), len(windows) - len(shown), is_known, wide, narrow, levels)
+
+
+def load_recent_windows(records: PageStore, dataset: str, days: Sequence[CalendarDay]) -> pd.DataFrame | None:
+    """Return the windows of the last published days from the audits of their runs; None without any.
+
+    A day whose audit frame cannot be read is left out.
+    """
+    frames = []
+    for day in [day for day in days if day.run_id][-_RECENT_DAYS:]:
+        with suppress(OSError, ValueError, KeyError):
+            frames.append(_load_frame(records.folder(dataset, str(day.run_id)), day.day_ms))
+    return pd.concat(frames, ignore_index=True) if frames else None
 
 
 def count_changes_by_run(home: Home, dataset: str, day_ms: int) -> dict[str, dict[str, int]]:

@@ -44,6 +44,10 @@ WINDOW_COLUMNS = [
     "dropped_ratio",
     "completeness",
     "copies",
+    "has_band",
+    "is_limited",
+    "band_low",
+    "band_high",
 ]
 """The columns of the audit frame.
 
@@ -54,6 +58,8 @@ Instants are UTC timestamps. Ratios are from 0 to 1; completeness may be greater
 `is_count_known`: whether `expected_events` is a count from a timetable; without a timetable it is 0.
 `unaccounted`: events that are neither on time, late, dropped, nor expired.
 `surplus`: events beyond the expected ones. `copies`: rows of the metrics for this cell.
+`has_band`: whether past weeks give the window a band; `band_low` and `band_high` are its limits for the events of
+all source partitions, 0 without one. `is_limited`: expected, and without a band, so that the soft limits apply.
 """
 PARTITION_COLUMNS = [
     "source_partition",
@@ -80,6 +86,7 @@ RUN_COLUMNS = [
     "missing_ratio",
     "events",
     "late_ratio",
+    "unbanded_late_ratio",
     "dropped_ratio",
     "records_read",
     "unaccounted",
@@ -108,7 +115,8 @@ dropped records that their table lacks, and records that the job counted in its 
 row,
 1 if none is replaced.
 
-`volume_score`: the deviation of `records_per_day` from past runs, by `volume_score`.
+`unbanded_late_ratio`: share of late or dropped events in windows without a band. `volume_score`: the deviation of
+`records_per_day` from past runs, by `volume_score`; 0 if each window has a band.
 `files_skipped`: damaged input files that were skipped. `files_removed`: input files of published runs of the range
 that the source no longer has. `files_equal`: input files with the content of another one.
 `records_misplaced`: records that are not in the folder of their event time (`source.partition_filter`).
@@ -143,7 +151,10 @@ def audit_frame(plan: Plan, definition: Definition, metrics: pd.DataFrame) -> pd
     cells = expected.merge(produced, how="outer", on=CELL, indicator="origin")
     cells = cells.sort_values(CELL[::-1], ignore_index=True)
     cells["is_expected"] = cells["origin"] != "right_only"
-    return _add_facts(_fill_gaps(cells, definition), plan, definition)[WINDOW_COLUMNS]
+    facts = _add_facts(_fill_gaps(cells, definition), plan, definition)
+    return facts.assign(has_band=False, is_limited=facts["is_expected"], band_low=0.0, band_high=0.0)[
+        WINDOW_COLUMNS
+    ]
 
 
 def _sum_metrics(metrics: pd.DataFrame) -> pd.DataFrame:
@@ -240,7 +251,12 @@ def run_frame(
     finished = {manifest.chunk_id for manifest in manifests}
     row["chunks_missing"] = sum(chunk.chunk_id not in finished for chunk in plan.chunks)
     row["records_per_day"] = row["records_read"] * DAY_MS / (plan.until_ms - plan.since_ms)
-    row["volume_score"] = volume_score(float(row["records_per_day"].iloc[0]), evidence.past)
+    is_banded = len(windows) > 0 and bool(windows["has_band"].all())
+    past = () if is_banded else evidence.past
+    row["volume_score"] = volume_score(float(row["records_per_day"].iloc[0]), past)
+    unbanded = windows[~windows["has_band"]]
+    late, events = int(unbanded[["late", "dropped"]].to_numpy().sum()), int(unbanded["events"].sum())
+    row["unbanded_late_ratio"] = late / events if events else 0.0
     fates = _count_by_fate(manifests)
     records_in_range = row["records_read"] - fates[Fate.HALO]
     row["is_any_readable"] = (records_in_range == 0) | (records_in_range > fates[Fate.QUARANTINED])

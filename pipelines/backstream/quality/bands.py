@@ -20,6 +20,7 @@ BAND_COLUMNS = [
     "window_start",
     *VALUES,
     "weeks",
+    "has_band",
     "events_median",
     "events_low",
     "events_high",
@@ -29,8 +30,8 @@ BAND_COLUMNS = [
 ]
 """The columns of the frame with one row per window start, over all source partitions.
 
-`weeks`: past weeks with a window at the same time of the week. With fewer than `bands.min_weeks`, the window has
-no band: its median and limits are 0, and each value counts as usual. `events_low` and `events_high` are the limits
+`weeks`: past weeks with a window at the same time of the week. `has_band`: at least `bands.min_weeks`. Without a
+band, its median and limits are 0, and each value counts as usual. `events_low` and `events_high` are the limits
 of the band of events. `is_usual_volume`: neither more nor fewer events than in the band. `is_usual_lateness`: no
 greater late share. `is_usual_completeness`: no smaller completeness.
 """
@@ -72,7 +73,7 @@ def bands_frame(windows: pd.DataFrame, past: pd.DataFrame, bands: Bands) -> pd.D
     deviation = _deviations(past, median)
     at = _time_of_week(found["window_start"])
     found["weeks"] = at.map(history.size()).fillna(0).astype("int64")
-    has_band = found["weeks"] >= bands.min_weeks
+    has_band = found["has_band"] = found["weeks"] >= bands.min_weeks
     center = median.reindex(at).set_index(found.index)
     half_width = bands.width * _at_least_random(deviation.reindex(at).set_index(found.index), center)
     distance = found[VALUES] - center
@@ -83,6 +84,20 @@ def bands_frame(windows: pd.DataFrame, past: pd.DataFrame, bands: Bands) -> pd.D
     found["is_usual_lateness"] = ~has_band | (distance["late_ratio"] <= half_width["late_ratio"])
     found["is_usual_completeness"] = ~has_band | (distance["completeness"] >= -half_width["completeness"])
     return found[BAND_COLUMNS]
+
+
+def add_bands(windows: pd.DataFrame, bands: pd.DataFrame) -> pd.DataFrame:
+    """Return an audit frame with the bands of its window starts, which replace the soft limits.
+
+    Args:
+        windows: the audit frame of a run.
+        bands: the bands of the run, with `BAND_COLUMNS`.
+    """
+    found = bands.set_index("window_start").reindex(windows["window_start"])
+    has_band = found["has_band"].to_numpy(dtype=bool)
+    low, high = (found[name].to_numpy() for name in ("events_low", "events_high"))
+    is_limited = windows["is_expected"] & ~has_band
+    return windows.assign(has_band=has_band, is_limited=is_limited, band_low=low, band_high=high)
 
 
 def _deviations(past: pd.DataFrame, median: pd.DataFrame) -> pd.DataFrame:

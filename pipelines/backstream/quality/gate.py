@@ -16,7 +16,7 @@ from backstream.definition.model import Definition
 from backstream.eventtime.instants import duration_text
 from backstream.quality.audit_frame import NOTHING, audit_frame, partitions_frame, run_frame
 from backstream.quality.audit_text import cell_text, days_text, expectation_text, rows_text
-from backstream.quality.bands import bands_frame, no_past
+from backstream.quality.bands import add_bands, bands_frame, no_past
 from backstream.quality.evidence import RunEvidence
 from backstream.quality.failing_rows import is_measured, name_failing_rows, sort_by_deviation, to_json
 from backstream.quality.gx_adapter import ExpectationFrames, ExpectationResult, validate_expectation
@@ -38,6 +38,7 @@ _MAX_PARTITION_NAMES = 3  # more names don't fit into a sentence
 _SUMMARIZED_COLUMNS = {
     "is_present",
     "late_ratio",
+    "unbanded_late_ratio",
     "dropped_ratio",
     "is_delivered",
     "missing_ratio",
@@ -187,8 +188,10 @@ def evaluate_suite(  # noqa: PLR0913 - most are keyword arguments
     window_results = results_frame(plan, definition, windows, counter, panes, withheld)  # consumes the counter
     evidence = load_evidence()
     past = evidence.past_windows
+    bands = bands_frame(windows, no_past() if past is None else past, definition.quality.bands)
+    windows = add_bands(windows, bands)
     frames = {
-        "bands": bands_frame(windows, no_past() if past is None else past, definition.quality.bands),
+        "bands": bands,
         "windows": windows,
         "partitions": partitions_frame(windows, manifests, definition),
         "run": run_frame(plan, windows, manifests, evidence, counter.count),

@@ -10,11 +10,11 @@ SOUND = {
     "bands": "8964f70b82464580f9511e448917ef84",
     "delivery": "9c085fa0eb798651c8b5a201a10774b0",
     "inputs": "a41752c69e93c5bf7a2522d089eeb10c",
-    "lateness": "682cd939f3ad4d3c33dbaa40317aa1b5",
+    "lateness": "9896539a17a8bda06f04d9c93d4c90a5",
     "records": "0624649bbe5405f084c4808685a65399",
     "results": "c08e3b5c90afbc237b94b1f18e6b58e2",
     "volume": "3280f149f8155a5894cb09077c1408e2",
-    "window_audit": "5c7e6d006ab3bb5b0d9e690048636816",
-    "windows": "bd4dbacd5e7e73604ebe9b987e7bcfcf",
+    "window_audit": "c5a533607413d0327051019f51ee6c7b",
+    "windows": "e17700d7d9195fd3a0fb14459e554db8",
 }
 """Digests of valid suites by name, as `suites.suite_digest` computes them."""

@@ -54,11 +54,15 @@ class RunParts:
         return {int(day): int(total) for day, total in rows[column].groupby(day_ms).sum().items()}  # type: ignore[call-overload]
 
 
-def _windows_over(*fates: str) -> Callable[[RunParts, Mapping[str, Any]], Iterator[Row]]:
+def _windows_over(
+    *fates: str, is_without_band: bool = False
+) -> Callable[[RunParts, Mapping[str, Any]], Iterator[Row]]:
     """Return a search for the windows that have the most events beyond a share."""
 
     def search(parts: RunParts, kwargs: Mapping[str, Any]) -> Iterator[Row]:
         windows, limit = parts.frames["windows"], kwargs.get("max_value", 0.0)
+        if is_without_band:
+            windows = windows[~windows["has_band"]]
         excess = windows[list(fates)].sum(axis=1) - limit * windows["events"]
         column = "late_ratio" if "late" in fates else "dropped_ratio"
         for at in excess[excess > 0].sort_values(ascending=False, kind="stable").index:
@@ -202,6 +206,7 @@ def _day(day_ms: int) -> Row:
 
 _SEARCHES: Mapping[str, Callable[[RunParts, Mapping[str, Any]], Iterator[Row]]] = {
     "late_ratio": _windows_over("late", "dropped"),
+    "unbanded_late_ratio": _windows_over("late", "dropped", is_without_band=True),
     "dropped_ratio": _windows_over("dropped"),
     "missing_ratio": _missing_windows,
     "windows_missing": _missing_windows,

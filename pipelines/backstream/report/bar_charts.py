@@ -206,7 +206,7 @@ def volume_chart(frame: pd.DataFrame, span: Interval, unit_ms: int, room: int) -
     highest = max((row["events"] + row["missing"] for row in rows.values()), default=0)
     if not highest:
         return None
-    top, ticks = _count_scale(int(highest))
+    top, ticks = count_scale(int(highest))
     return VolumeChart(
         chart=BarChart(
             label="Events over time by fate",
@@ -233,7 +233,7 @@ def _volume_bar(row: dict[Hashable, Any] | None, at_ms: int) -> Bar:
     )
 
 
-def _count_scale(highest: int) -> tuple[float, tuple[tuple[float, str], ...]]:
+def count_scale(highest: int) -> tuple[float, tuple[tuple[float, str], ...]]:
     """Return the end of the axis and about four ticks at round numbers of events."""
     rough = max(1, highest // _LABELS)
     power = 10 ** (len(str(rough)) - 1)

@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from backstream.definition.model import Definition
 from backstream.report import bar_charts, completeness_map, delay_histogram, figures, svg
+from backstream.report.band_chart import BandChart, draw_band
 from backstream.report.formatting import count_of
 from backstream.report.run_context import RunContext, largest_changes
 from backstream.runs.plan import Mode, Plan
@@ -77,6 +78,7 @@ class WindowCharts:
     gaps: Sequence[completeness_map.Gap] = ()
     late: LateFigure | None = None
     volume: VolumeFigure | None = None
+    band: BandChart | None = None
 
 
 def window_charts(plan: Plan, definition: Definition, frame: pd.DataFrame | None) -> WindowCharts:
@@ -96,6 +98,7 @@ def window_charts(plan: Plan, definition: Definition, frame: pd.DataFrame | None
         gaps=completeness_map.find_gaps(frame),
         late=_late_figure(plan, definition, frame),
         volume=_volume_figure(plan, definition, frame),
+        band=draw_band(frame[frame["in_range"]]),
     )
 
 

@@ -123,11 +123,7 @@ def bar_chart(chart: BarChart, frame: Frame) -> Markup:
     """Return the bars as SVG, with grid lines at the ticks of the y axis."""
     step = frame.width / max(1, len(chart.bars))
     scale = frame.height / chart.top
-    grid = _join(
-        _line("grid", frame.left, frame.bottom - at * scale, frame.left + frame.width)
-        + _text("tick", frame.left - 5, frame.bottom - at * scale + 3.5, label, _END)
-        for at, label in chart.y.ticks
-    )
+    grid = _grid(chart.y, frame, scale)
     bars = _join(_bar(bar, frame.left + at * step, step, frame, scale) for at, bar in enumerate(chart.bars))
     x_ticks = _join(_text("tick", frame.left + at * step, frame.bottom + 13, label) for at, label in chart.x.ticks)
     right = frame.left + frame.width
@@ -135,6 +131,13 @@ def bar_chart(chart: BarChart, frame: Frame) -> Markup:
     marks = _join(_vertical_line(mark.style, frame.left + mark.at * step, frame) for mark in chart.marks)
     content = grid + bars + x_ticks + lines + marks + _axis_titles(chart.x, chart.y, frame)
     return _svg("bars", frame, chart.label, content)
+
+
+def draw_axes(label: str, x: Axis, y: Axis, top: float, frame: Frame, content: Markup) -> Markup:
+    """Return drawn content with the axes around it; ticks of x are SVG units from the left, those of y values."""
+    grid = _grid(y, frame, frame.height / top)
+    x_ticks = _join(_text("tick", frame.left + at, frame.bottom + 13, tick) for at, tick in x.ticks)
+    return _svg("bands", frame, label, grid + content + x_ticks + _axis_titles(x, y, frame))
 
 
 def share_bar(parts: Sequence[tuple[str, float, str]], label: str) -> Markup:
@@ -172,6 +175,15 @@ def _bar(bar: Bar, left: float, step: float, frame: Frame, scale: float) -> Mark
         content += _rect(style, (left, base - height, step - gap, height)) if height > 0 else _NONE
         base -= height
     return content + _rect("hover", (left, frame.top, step, frame.height), bar.title)
+
+
+def _grid(y: Axis, frame: Frame, scale: float) -> Markup:
+    """Return a line across the frame with a label for each tick of the y axis."""
+    return _join(
+        _line("grid", frame.left, frame.bottom - at * scale, frame.left + frame.width)
+        + _text("tick", frame.left - 5, frame.bottom - at * scale + 3.5, label, _END)
+        for at, label in y.ticks
+    )
 
 
 def _axis_titles(x: Axis, y: Axis, frame: Frame) -> Markup:

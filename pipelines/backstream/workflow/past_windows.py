@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from backstream.eventtime.instants import utc_datetime
@@ -32,45 +33,60 @@ def load_past_windows(plan: Plan, max_weeks: int) -> pd.DataFrame:
         max_weeks: weeks before its range.
     """
     wanted = Interval(plan.since_ms - max_weeks * WEEK_MS, plan.since_ms)
+    found: list[pa.Table] = []
+    missing = [wanted]
+    # The ledger lists the newest run first, and a run whose range newer runs have published has no current window.
+    for row in _list_published_runs(plan, wanted):
+        published = Interval(row.since_ms, row.until_ms)
+        if not any(published.overlaps(part) for part in missing):
+            continue
+        windows = _load_windows(plan, row, wanted)
+        if windows is not None:
+            found.append(windows.append_column("age", pa.repeat(pa.scalar(len(found)), windows.num_rows)))
+            missing = [rest for part in missing for rest in part.without([published])]
+    if not found:
+        return no_past()
+    frame = pa.concat_tables(found).to_pandas()
+    is_current = frame["age"] == frame.groupby("window_start")["age"].transform("min")
+    return sum_by_window_start(frame[is_current])
+
+
+def _list_published_runs(plan: Plan, wanted: Interval) -> list[RunRow]:
     rows = list_runs(home_of(plan), plan.dataset)
     undone = {run_id for row in rows if (run_id := undone_run_id(row.run_id))}
-    frames = [
-        _load_windows(plan, row, wanted)
+    return [
+        row
         for row in rows
         if row.status is RunStatus.PUBLISHED
         and row.mode == plan.mode
         and row.run_id not in {plan.run_id, *undone}
-        and row.since_ms < wanted.end_ms
-        and wanted.start_ms < row.until_ms
+        and wanted.overlaps(Interval(row.since_ms, row.until_ms))
     ]
-    if not frames:
-        return no_past()
-    # The ledger lists the newest run first, and the newest publication of a window counts.
-    return pd.concat(frames, ignore_index=True).drop_duplicates("window_start", ignore_index=True)
 
 
-def _load_windows(plan: Plan, row: RunRow, wanted: Interval) -> pd.DataFrame:
+def _load_windows(plan: Plan, row: RunRow, wanted: Interval) -> pa.Table | None:
+    """Return the windows of a run; None if its file was deleted or cannot be read."""
     file = home_of(plan).run(plan.dataset, row.run_id).audit_frame
     if not file.is_file():
-        return no_past()
+        return None
     try:
-        windows = _read_windows(file, wanted)
-    except (OSError, pa.ArrowException) as error:
+        return _read_windows(file, wanted)
+    except (OSError, pa.ArrowException, KeyError) as error:
         reason = str(error).partition("\n")[0]
         log.warning("the bands leave out past run %s: cannot read %s: %s", row.run_id, file, reason)
-        return no_past()
-    return sum_by_window_start(windows)
+        return None
 
 
-def _read_windows(file: Path, wanted: Interval) -> pd.DataFrame:
+def _read_windows(file: Path, wanted: Interval) -> pa.Table:
     """Return the expected windows of an interval from an audit frame.
 
     Raises:
-        ArrowException: when the file is damaged, or lacks a column.
+        ArrowException, KeyError: when the file is damaged, or lacks a column.
     """
-    start, end = utc_datetime(wanted.start_ms), utc_datetime(wanted.end_ms)
-    filters = [("window_start", ">=", start), ("window_start", "<", end), ("is_expected", "=", True)]
-    # Arrow leaves out a column that the file does not have; `select` raises an error that names it.
-    windows = pq.read_table(file, columns=READ_OF_WINDOWS, filters=filters).select(READ_OF_WINDOWS)
-    frame: pd.DataFrame = windows.to_pandas()
-    return frame
+    # A reader of one small file needs no data set and no threads, which take longer than the file.
+    with pq.ParquetFile(file) as opened:
+        table = opened.read([*READ_OF_WINDOWS, "is_expected"], use_threads=False)
+    starts = table["window_start"]
+    start, end = (pa.scalar(utc_datetime(at_ms), starts.type) for at_ms in (wanted.start_ms, wanted.end_ms))
+    is_wanted = pc.and_(pc.and_(pc.greater_equal(starts, start), pc.less(starts, end)), table["is_expected"])
+    return table.filter(is_wanted).select(READ_OF_WINDOWS)
