@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from backstream.quality.suites import FRAMES, list_suites, load_suite
@@ -15,12 +15,13 @@ Each suite is a JSON file in `expectations`, in the format of Great Expectations
 parameter: a run takes its value from the section `[quality]` of the [definition](definition-keys.md)."""
 _COLUMN = "column"
 _PARAMETER = "$PARAMETER"
+_COLUMNS_TOGETHER = 10
 
 
 def page() -> str:
     """Return the page."""
     blocks = [block for name in list_suites() for block in _suite(name)]
-    rows = ((code(name), ", ".join(map(code, columns))) for name, columns in FRAMES.items())
+    rows = ((code(name), _list_names(columns)) for name, columns in FRAMES.items())
     frames = ["## Frames", "Each check reads one frame of the audit.", table(["frame", "columns"], rows)]
     return document("Checks", _INTRODUCTION, *blocks, *frames)
 
@@ -46,6 +47,12 @@ def _suite(name: str) -> Iterator[str]:
         for entry in entries
     )
     yield table(["check", "severity", "frame", "column", "expectation", "limits"], rows)
+
+
+def _list_names(columns: Sequence[str]) -> str:
+    """Return the columns of a frame in groups, because a long list is hard to read."""
+    groups = (columns[start : start + _COLUMNS_TOGETHER] for start in range(0, len(columns), _COLUMNS_TOGETHER))
+    return "; ".join(", ".join(map(code, group)) for group in groups)
 
 
 def _columns(arguments: Mapping[str, Any]) -> str:
