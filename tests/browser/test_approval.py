@@ -159,6 +159,12 @@ def test_a_stopped_run_is_dismissed_with_a_reason_by_who_may_change_runs(clients
     again = clients["admin"].post(dismiss, data={"reason": "twice"}, headers=OWN)
     assert again.status_code == 409
 
+    assert clients["viewer"].post(dismiss, data={"undo": "true"}, headers=OWN).status_code == 403
+    page.get_by_role("button", name="Undo dismissal").click()
+    page.get_by_role("button", name="Dismiss run").wait_for()
+    assert "Dismissed by" not in page.locator("main").inner_text()
+    assert "Dismissed by admin" not in clients["viewer"].get("/backstream/runs?dag_id=backfill_flights").text
+
 
 def test_a_dry_run_shows_its_result_and_is_not_running(clients: Clients) -> None:
     page = clients["viewer"].get("/backstream/run?dag_id=reprocess_flights&run_id=manual__dry").text

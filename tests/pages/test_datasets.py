@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.pages.test_days import day, figures, row, seen
+from tests.workflow.history import CLICKS, write_definition
 
 from backstream.lake.ledger import RunRow
-from backstream.pages.datasets import Dataset
+from backstream.pages.datasets import Dataset, load_datasets
 from backstream.pages.days import calendar_days
 from backstream.pages.definitions import DefinitionEntry
+from backstream.pages.store import PageStore
 from backstream.runs.dataset_state import DatasetState, DayIssue
+from backstream.runs.home import DEFINITIONS_VARIABLE, Home
+from backstream.runs.requests import RunRequest
 
 WARNED = row("february", 0, 4, verdict="warn")
 ONE_DAY = row("one day", 2, 3)
@@ -52,3 +57,20 @@ def test_open_days_are_counted_and_days_of_no_run_yet_are_as_intended() -> None:
 
 def test_without_published_days_there_is_no_verdict() -> None:
     assert dataset().verdict == "none"
+
+
+def test_a_dataset_that_only_a_team_runs_in_its_own_dag_is_listed_for_who_may_read_that_dag(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "definitions").mkdir()
+    write_definition(tmp_path / "definitions", CLICKS)
+    monkeypatch.setenv(DEFINITIONS_VARIABLE, str(tmp_path / "definitions"))
+    home = Home(tmp_path / "home")
+    records = PageStore(home, "")
+    assert load_datasets(records, {"weekly"}) == []
+
+    RunRequest("clicks", "weekly", "one", "weekly.load.plan.one", day(0), task_group="load").write(home)
+
+    assert [found.name for found in load_datasets(records, {"weekly"})] == ["clicks"]
+    assert load_datasets(records, {"monthly"}) == []
+    assert [found.name for found in load_datasets(records, {"backfill_clicks"})] == ["clicks"]

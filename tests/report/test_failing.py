@@ -70,3 +70,14 @@ def test_short_messages_have_the_failed_checks_with_their_rows_and_commands() ->
     lines = failing_lines(audit(Verdict.WARN, noted, check_of("is_present", missing("a", 4))), HOUR_MS)
 
     assert [*lines] == ["warn: late share: 2 of 9", f"  {place}  ({command})"]
+
+
+def test_a_window_has_the_address_of_the_page_with_its_records() -> None:
+    file = {"file": "a.parquet", "record": "noon", "expected": "a readable record", "found": "null_event_time"}
+    check = check_of("is_present", missing("a", 4), missing("a", 5), file)
+
+    rows = list_failing_rows(check, HOUR_MS, "clicks")
+    assert [row.explain_query for row in rows] == ["dag_id=backfill_clicks&window=2026-03-01T04%3A00Z", ""]
+    lines = [*failing_lines(audit(Verdict.WARN, check), HOUR_MS, "clicks", "https://airflow")]
+    address = "https://airflow/backstream/explain?dag_id=backfill_clicks&window=2026-03-01T04%3A00Z"
+    assert [line.partition("  https")[2] for line in lines] == ["", address.partition("https")[2], ""]

@@ -34,6 +34,9 @@ def sent(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+EXPLAIN = "https://airflow.example/at/backstream/explain?dag_id=backfill_clicks&window="
+
+
 def test_a_warning_is_told_with_the_sentence_and_the_link_to_the_report(sent: Any) -> None:
     (text,) = sent["warn"]
 
@@ -42,9 +45,9 @@ def test_a_warning_is_told_with_the_sentence_and_the_link_to_the_report(sent: An
         f"98,765 rows published, replacing 4,321 rows\n{LINK}\n"
         "warn: expected windows have events: 3 of 192 windows do not\n"
         "  north 2026-03-01 06:00: expected 50 events, found no event"
-        "  (backstream show clicks)\n"
+        f"  (backstream show clicks)  {EXPLAIN}2026-03-01T06%3A00Z\n"
         "  south 2026-03-02 06:00 to 2026-03-02 08:00, 2 windows: expected 50 events, found no event"
-        "  (backstream show clicks)"
+        f"  (backstream show clicks)  {EXPLAIN}2026-03-02T06%3A00Z"
     )
 
 

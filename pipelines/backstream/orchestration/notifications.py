@@ -74,7 +74,8 @@ def verdict_message(context: Context | MutableMapping[str, Any]) -> dict[str, st
         return None
     link = report_link(ti)
     failing = import_module("backstream.report.failing_rows")
-    lines = [*failing.failing_lines(summary.audit, summary.definition.unit_ms)]
+    server = link.partition("/dags/")[0]
+    lines = [*failing.failing_lines(summary.audit, summary.definition.unit_ms, plan.dataset, server)]
     return {
         "verdict": summary.verdict,
         "sentence": summary.sentence,

@@ -14,9 +14,11 @@ from backstream.eventtime.intervals import Interval
 from backstream.lake.ledger import RunRow
 from backstream.pages.days import CalendarDay, DayRange, DayStatus, calendar_days, consecutive_days
 from backstream.pages.definitions import DefinitionEntry, find_definition_entry, load_definition_entries
+from backstream.pages.runs import load_requests_once
 from backstream.pages.store import PageStore, load_figures, load_observation
 from backstream.runs.dag_names import BACKFILL, dag_id_of, dataset_of_dag
 from backstream.runs.dataset_state import DatasetState, DayTotals
+from backstream.runs.garbage_collection import pause_garbage_collection
 from backstream.runs.home import Home
 from backstream.runs.status import RunStatus
 from backstream.workflow.run_state import RunState
@@ -124,12 +126,23 @@ class Dataset:
 def load_datasets(records: PageStore, dag_ids: Collection[str]) -> list[Dataset]:
     """Return the datasets with a definition or a recorded run whose DAG is in `dag_ids`, by name.
 
+    The DAG is `backfill_<dataset>`, or a team's own DAG that has requested a run of the dataset in a task group.
+
     Raises:
         LedgerError: when the catalog is not reachable.
     """
     entries = load_definition_entries()
-    names = sorted(name for name in entries.keys() | records.datasets() if dag_id_of(BACKFILL, name) in dag_ids)
-    return [_load_dataset(records, name, entries.get(name)) for name in names]
+    names = sorted(entries.keys() | records.datasets())
+    with pause_garbage_collection():  # the first request reads the days of all runs
+        return [
+            _load_dataset(records, name, entries.get(name))
+            for name in names
+            if dag_id_of(BACKFILL, name) in dag_ids or _is_run_by_team(records.home, name, dag_ids)
+        ]
+
+
+def _is_run_by_team(home: Home, name: str, dag_ids: Collection[str]) -> bool:
+    return any(request.task_group and request.dag_id in dag_ids for request in load_requests_once(home, name))
 
 
 def _load_dataset(records: PageStore, name: str, entry: DefinitionEntry | None) -> Dataset:

@@ -1,4 +1,4 @@
-"""Dismiss a run that ended without a publication, with a reason."""
+"""Dismiss a run that ended without a publication, with a reason, or undo this."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ _MAX_REASON = 500
 async def dismiss_page(
     records: PageStore, address: RunAddress, typed: Mapping[str, str], user: str, airflow: Airflow
 ) -> Page:
-    """Record the dismissal of a run by the user, and return its page; no data, day, or count changes."""
+    """Record or undo the dismissal of a run by the user, and return its page; no data, day, or count changes."""
     run, reason = await load_run(records, address, airflow), typed.get("reason", "").strip()
+    if typed.get("undo") and run.state is not None and run.state.dismissal is not None:
+        run.state.dismissal.remove(records.home)
+        return run_page(await load_run(records, address, airflow), may_edit=True)
     if run.state is None or not run.state.is_dismissible:
         problem = "The run cannot be dismissed: it has not stopped without a publication, or it is dismissed."
         return run_page(run, may_edit=True, problem=problem, status=_CONFLICT)

@@ -96,6 +96,7 @@ def run_page(run: ShownRun, *, may_edit: bool, problem: str = "", status: int | 
         dag_run=run.dag_run,
         waits=run.state is not None and run.state.state is RunStatus.AWAITING_APPROVAL,
         may_cancel=may_edit and run.is_unfinished,
+        may_edit=may_edit,
         may_dismiss=may_edit and run.state is not None and run.state.is_dismissible,
         left=time_left_text,
         problem=problem,

@@ -7,11 +7,9 @@ is never shared between threads and shows no progress bars.
 
 from __future__ import annotations
 
-import gc
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from threading import Lock
@@ -19,6 +17,8 @@ from types import ModuleType
 from typing import Any, cast
 
 import pandas as pd
+
+from backstream.runs.garbage_collection import pause_garbage_collection
 
 _LAZY_MODULES = ("altair", "scipy.stats")
 """Modules that the library needs for checks of distributions only; they take 70 MB and half a second."""
@@ -147,7 +147,7 @@ def _exception_text(info: Any) -> str:
 
 def import_library() -> Any:
     """Return the library, imported without warnings: it imports modules that Python deprecates."""
-    with _IMPORT_LOCK, warnings.catch_warnings(), _without_garbage_collection():
+    with _IMPORT_LOCK, warnings.catch_warnings(), pause_garbage_collection():
         warnings.simplefilter("ignore")
         if "great_expectations" in sys.modules:
             return import_module("great_expectations")
@@ -172,15 +172,3 @@ class _LazyModule(ModuleType):
         if sys.modules.get(self.__name__) is self:
             del sys.modules[self.__name__]
         return getattr(import_module(self.__name__), name)
-
-
-@contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Disable garbage collection: an import leaves little garbage, and the search takes a third of its time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import urlencode
 
 from backstream.errors import SpecError
-from backstream.eventtime.instants import instant_ms
+from backstream.eventtime.instants import instant_ms, instant_text
 from backstream.report.formatting import minute_text
+from backstream.runs.dag_names import BACKFILL, dag_id_of
 from backstream.runs.results import Audit, Check, CheckOutcome
 from backstream.text import visible_text
 
@@ -22,6 +24,7 @@ class FailingRow:
     """A failing window, day, chunk, record, or file, or a range of adjacent windows with equal values.
 
     `command` shows the published rows of the day, for a range that of its first window; empty for a file.
+    `dataset` is its name, empty without a page of the records.
     """
 
     names: str
@@ -31,6 +34,7 @@ class FailingRow:
     found: str
     command: str
     windows: int = 1
+    dataset: str = ""
 
     @property
     def place(self) -> str:
@@ -41,6 +45,13 @@ class FailingRow:
         if self.windows > 1:
             span = f"{span} to {minute_text(self.until_ms)}, {self.windows} windows"
         return f"{self.names} {span}".strip()
+
+    @property
+    def explain_query(self) -> str:
+        """Return the query of the page that lists the rows and records of the first window; empty without one."""
+        if self.since_ms is None or not self.dataset:
+            return ""
+        return urlencode({"dag_id": dag_id_of(BACKFILL, self.dataset), "window": instant_text(self.since_ms)})
 
     def is_followed_by(self, other: FailingRow) -> bool:
         """Return whether another row is the next window with equal values."""
@@ -53,17 +64,18 @@ class FailingRow:
         return visible_text(": ".join(part for part in (self.place, values) if part))
 
 
-def list_failing_rows(check: Check, unit_ms: int) -> tuple[FailingRow, ...]:
+def list_failing_rows(check: Check, unit_ms: int, dataset: str = "") -> tuple[FailingRow, ...]:
     """Return the first failing rows of a check; adjacent windows with equal values become one row.
 
     Args:
         check: a check.
         unit_ms: the distance of two window starts.
+        dataset: its name, for the address of the page with the records.
     """
     rows: list[FailingRow] = []
     last: dict[str, int] = {}
     for values in check.failing:
-        row = _failing_row(values, check.column, unit_ms)
+        row = replace(_failing_row(values, check.column, unit_ms), dataset=dataset)
         at = last.get(row.names)
         if at is not None and rows[at].is_followed_by(row):
             rows[at] = replace(rows[at], until_ms=row.until_ms, windows=rows[at].windows + 1)
@@ -73,14 +85,18 @@ def list_failing_rows(check: Check, unit_ms: int) -> tuple[FailingRow, ...]:
     return tuple(rows[:_MAX_ROWS])
 
 
-def failing_lines(audit: Audit, unit_ms: int) -> Iterator[str]:
-    """Yield a line per failed check, and an indented line with its command per failing row, for short messages."""
+def failing_lines(audit: Audit, unit_ms: int, dataset: str = "", server: str = "") -> Iterator[str]:
+    """Yield a line per failed check, and an indented line per failing row, for short messages.
+
+    A row has its command, and the address of the page with its records if the dataset and the server are given.
+    """
     for check in audit.checks:
         if check.outcome in (CheckOutcome.PASS, CheckOutcome.INFO):
             continue
         yield f"{check.outcome}: {check.name}: {check.observed}"
-        for row in list_failing_rows(check, unit_ms):
-            yield f"  {row}" + (f"  ({row.command})" if row.command else "")
+        for row in list_failing_rows(check, unit_ms, dataset):
+            address = f"  {server}/backstream/explain?{row.explain_query}" if server and row.explain_query else ""
+            yield f"  {row}" + (f"  ({row.command})" if row.command else "") + address
 
 
 def _failing_row(values: Mapping[str, Any], column: str | None, unit_ms: int) -> FailingRow:

@@ -104,6 +104,8 @@ def load_day_totals(path: Path) -> list[DayTotals]:
     """
     content = load_json(path, "day figures")
     places = [content["columns"].index(name) for name in DayTotals._fields]
+    if places == list(range(len(places))):  # the order of this version
+        return list(map(DayTotals._make, content["days"]))
     return [DayTotals(*(values[place] for place in places)) for values in content["days"]]
 
 

@@ -26,6 +26,10 @@ class Dismissal:
         write_json(path, asdict(self))
         return path
 
+    def remove(self, home: Home) -> None:
+        """Delete the file, so that the run is listed as before; a file that is gone already is no error."""
+        (home.dismissals(self.dataset) / f"{self.run_id}.json").unlink(missing_ok=True)
+
     @classmethod
     def read(cls, path: Path) -> Self | None:
         """Read the dismissal from a file; None if there is none, or another version wrote it."""
