@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -25,6 +25,7 @@ USUAL_S = {
 }
 """Approximate seconds of each task on two cores, as weights of the progress bar."""
 
+_RESULTS = "backstream.orchestration.tasks"
 _POLL_S = 1.0  # each request takes the API server some 50 ms of a core, which Spark needs
 _FINAL_STATES = ("success", "failed", "upstream_failed", "skipped")
 _MAX_RUNNING_SHARE = 0.95
@@ -69,17 +70,28 @@ class Followed:
         return "\n".join([f"task {_name(first)} failed; the end of its log:", *(f"  | {line}" for line in lines)])
 
     def _print_finished(self, tasks: list[Task]) -> None:
-        """Print a line for each newly finished task, with its last log line."""
+        """Print a line for each newly finished task, with its result."""
         for task in sorted(tasks, key=lambda item: (item["end_date"] or "", item["map_index"])):
             key = (task["task_id"], task["map_index"])
             if task["state"] == "success" and key not in self.printed:
                 self.printed.add(key)
-                line = self._last_log_line(task)
+                line = find_result_line(self.api.log(task))
                 self.console.print(f"  {_name(task):<8} {escape(line)}  [dim]{task['duration'] or 0:.1f} s[/]")
 
-    def _last_log_line(self, task: Task) -> str:
-        lines = [entry["event"] for entry in self.api.log(task) if "backstream" in str(entry.get("logger"))]
-        return str(lines[-1]) if lines else "done"
+
+def find_result_line(entries: Sequence[Mapping[str, Any]]) -> str:
+    """Return the line of a log with the result of the task.
+
+    The first line of `backstream.orchestration.tasks` is the result. Other lines are notes about files, or about
+    connections that are optional. A task of another class ends with its result.
+
+    Args:
+        entries: the log, as Airflow's API returns it.
+    """
+    own = [entry for entry in entries if "backstream" in str(entry.get("logger"))]
+    results = [str(entry["event"]) for entry in own if entry["logger"] == _RESULTS]
+    infos = [str(entry["event"]) for entry in own if entry.get("level") == "info"]
+    return (results[:1] or infos[-1:] or ["done"])[0].partition("\n")[0]
 
 
 def _bar(console: Console) -> Progress:

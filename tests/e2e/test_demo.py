@@ -130,6 +130,11 @@ def test_the_readme_shows_what_the_demo_prints(first: Demo) -> None:
     assert [line for line in block.splitlines() if line not in first.text.splitlines()] == []
 
 
+def test_no_note_about_files_or_optional_connections_is_among_its_lines(first: Demo) -> None:
+    notes = ("no data:", "not found", "there is no summary", "warning")
+    assert [line for line in first.text.lower().splitlines() if any(note in line for note in notes)] == []
+
+
 def test_what_is_published_is_what_the_departures_come_to(first: Demo, recorded: pd.DataFrame) -> None:
     hours = recorded["scheduled_departure"].dt.floor("h").rename("window_start")
     expected = (
