@@ -169,7 +169,7 @@ def test_a_worker_that_does_not_see_the_state_folder_ends_the_job_before_any_wor
             assert status == 1
             sentence = rf"rows of {table}.* that executors wrote on 127.0.0.1 cannot be seen by the driver"
             assert re.search(sentence, said), said
-            assert "hint: the executors must write to a folder that the driver sees, or to an object store" in said
+            assert "hint: the executors must write to a folder that the driver sees; mount it on each" in said
         assert load_manifests(plan) == []
         with pytest.raises(BackstreamError, match="left no manifest"):
             publish(plan)

@@ -86,7 +86,7 @@ def _lost_rows_error(
     return CountError(
         f"{lost_rows:,} of {rows:,} rows of {what} that executors wrote on {', '.join(hosts)} cannot be seen"
         f" by the driver\n  {folder}\n\n"
-        "hint: the executors must write to a folder that the driver sees, or to an object store; mount it on each"
+        "hint: the executors must write to a folder that the driver sees; mount it on each"
         " of their machines and run the same command again; finished chunks are kept"
     )
 
