@@ -14,6 +14,7 @@ from tests.workflow.publishing import publish_counts
 from backstream.eventtime.instants import DAY_MS, MINUTE_MS, instant_ms, instant_text
 from backstream.eventtime.intervals import Interval
 from backstream.lake.ledger import record_run, run_row
+from backstream.runs.approval_request import ApprovalRequest
 from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Plan
@@ -232,3 +233,34 @@ def state_at(plan: Plan, minute: int) -> tuple[RunStatus, str | None]:
     """Return the status and the error of the only run at a minute."""
     (run,) = list_run_states(Home(Path(plan.home)), now_ms=BEGIN_MS + minute * MINUTE_MS)
     return run.state, run.error
+
+
+def test_an_approval_without_an_answer_an_hour_after_its_limit_is_interrupted(plan: Plan) -> None:
+    for number in range(3):
+        finish(plan, number, minute=2)
+    Audit(plan.run_id, "window_audit", Verdict.WARN, "late", ()).write(plan.folder.audit_result)
+    limit_ms = BEGIN_MS + 60 * MINUTE_MS
+    asked = ApprovalRequest("reprocess_clicks", "one", "approve", BEGIN_MS, limit_ms, "Publish?")
+    asked.write(plan.folder.approval_request)
+    touch(plan.folder.path, 3)
+
+    assert state_at(plan, 119) == (RunStatus.AWAITING_APPROVAL, None)
+    assert state_at(plan, 120) == (RunStatus.AWAITING_APPROVAL, None)
+    assert state_at(plan, 121) == (
+        RunStatus.INTERRUPTED,
+        "there was no answer within the time limit, and Airflow has not recorded the end of the run",
+    )
+
+
+def test_a_request_without_a_plan_has_failed_after_a_day(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    RunRequest("clicks", "reprocess_clicks", "one", "one", requested_at_ms=BEGIN_MS).write(home)
+
+    (young,) = list_run_states(home, "clicks", now_ms=BEGIN_MS + DAY_MS)
+    (old,) = list_run_states(home, "clicks", now_ms=BEGIN_MS + DAY_MS + 1)
+
+    assert young.state is not RunStatus.FAILED
+    assert (old.state, old.error) == (
+        RunStatus.FAILED,
+        "the run has no plan 24 hours after its request; the log of its task `plan` has the reason",
+    )
