@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -133,6 +134,13 @@ def test_the_readme_shows_what_the_demo_prints(first: Demo) -> None:
 def test_no_note_about_files_or_optional_connections_is_among_its_lines(first: Demo) -> None:
     notes = ("no data:", "not found", "there is no summary", "warning")
     assert [line for line in first.text.lower().splitlines() if any(note in line for note in notes)] == []
+
+
+def test_only_the_owner_may_read_databases_and_credentials(first: Demo) -> None:
+    names = ("catalog.db", "airflow/airflow.db", "airflow/passwords.json", "airflow/secrets.json")
+    assert {name: stat.S_IMODE((first.home / name).stat().st_mode) for name in names} == dict.fromkeys(
+        names, 0o600
+    )
 
 
 def test_what_is_published_is_what_the_departures_come_to(first: Demo, recorded: pd.DataFrame) -> None:

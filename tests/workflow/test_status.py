@@ -250,17 +250,3 @@ def test_an_approval_without_an_answer_an_hour_after_its_limit_is_interrupted(pl
         RunStatus.INTERRUPTED,
         "there was no answer within the time limit, and Airflow has not recorded the end of the run",
     )
-
-
-def test_a_request_without_a_plan_has_failed_after_a_day(tmp_path: Path) -> None:
-    home = Home(tmp_path)
-    RunRequest("clicks", "reprocess_clicks", "one", "one", requested_at_ms=BEGIN_MS).write(home)
-
-    (young,) = list_run_states(home, "clicks", now_ms=BEGIN_MS + DAY_MS)
-    (old,) = list_run_states(home, "clicks", now_ms=BEGIN_MS + DAY_MS + 1)
-
-    assert young.state is not RunStatus.FAILED
-    assert (old.state, old.error) == (
-        RunStatus.FAILED,
-        "the run has no plan 24 hours after its request; the log of its task `plan` has the reason",
-    )
