@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import pandas as pd
@@ -139,6 +140,12 @@ def test_a_value_that_was_changed_in_a_published_row_is_found(tmp_path: Path) ->
     pq.write_table(rows.set_column(position, rows.schema.field("clicks"), changed), file)
     (finding,) = published.verify(sample=200).findings
     assert finding.endswith(f": clicks is {counts[0] + 1} in the table, {counts[0]} recomputed")
+
+
+def test_a_session_that_begins_before_the_range_is_not_one_of_the_run(tmp_path: Path) -> None:
+    before = at("1") - timedelta(minutes=10)
+    receipt = publish(tmp_path, [*clicks(), (before, before, "A", 8_000, "home")], SESSION).verify(sample=200)
+    assert (receipt.findings, receipt.verified) == ((), receipt.rows)
 
 
 def test_an_added_session_is_found(tmp_path: Path) -> None:

@@ -185,7 +185,9 @@ def _draw_sessions(
     """Draw sessions: those of records in these windows, and those that the table has there."""
     drawn = raw.draw_keys([Interval(*window) for window in windows], -(-count // len(windows)), salt)
     found = find_session_targets(raw, [seed for seeds in drawn for seed in seeds])
-    return _shuffle(found | set(rows.draw(count, salt, by_start=False)), salt)[:count]
+    # A session that begins before the range belongs to another run.
+    own = {each for each in found if raw.plan.since_ms <= each.window.start_ms < raw.plan.until_ms}
+    return _shuffle(own | set(rows.draw(count, salt, by_start=False)), salt)[:count]
 
 
 def _shuffle(targets: Iterable[Target], salt: str) -> list[Target]:
