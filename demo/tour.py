@@ -73,12 +73,14 @@ PICTURES = (
 DAG_ID, DAY = "backfill_flights", "2013-02-08"
 PAGES = ("overview", "windows", "day", "watermark", "checks", "reprocess")
 """Pages inside Airflow that the tour shows."""
-ROW = {"window": "2013-02-08T20:00Z", "key": "carrier=B6"}
-"""A row of the day before the blizzard, whose page explains it."""
+ROW = {"window": "2013-02-27T19:00Z", "key": "carrier=B6"}
+"""A row with late and dropped records, whose page explains it."""
 OUTAGE = "EWR:2013-02-10/2013-02-12"
 DRY_RUN = "manual__preview"
 SAMPLE, SEED = 200, 7
-PAGE_WIDTH, PAGE_HEIGHTS = 1280, (200, 1000)
+PAGE_WIDTH, PAGE_HEIGHTS, TALL_HEIGHTS = 1280, (200, 1000), (200, 1480)
+TALL_PAGES = ("watermark", "explain")
+"""Pages whose charts and tables need more height."""
 
 
 def main() -> int:
@@ -117,10 +119,12 @@ def _take_pages(home: Home) -> None:
         api = stack.start()
         stack.wait_until(f"has the DAG {DAG_ID}", lambda: api.has_dag(DAG_ID, started_at))
         credentials = {"username": USER, "password": stack.password}
-        views = [PAGE_WIDTH], ["light"], PAGE_HEIGHTS
-        files = take(stack.place.url, credentials, addresses, Path(folder), *views)
-        for name, file in zip(addresses, files, strict=True):
-            _print_written(file.replace(IMAGES / f"page-{name}.png"))
+        for is_tall in (False, True):
+            group = {name: address for name, address in addresses.items() if (name in TALL_PAGES) is is_tall}
+            views = [PAGE_WIDTH], ["light"], TALL_HEIGHTS if is_tall else PAGE_HEIGHTS
+            files = take(stack.place.url, credentials, group, Path(folder), *views)
+            for name, file in zip(group, files, strict=True):
+                _print_written(file.replace(IMAGES / f"page-{name}.png"))
 
 
 def _publish_revisions(home: Home) -> Plan:

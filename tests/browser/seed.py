@@ -242,7 +242,7 @@ def advice() -> dict[str, object]:
         ],
         "idle_timeout_ms": 2 * HOUR_MS,
         "curve": {"step_ms": 1, "delay_ms": delays, "dropped": dropped, "late": late},
-        "stream": [FIRST_MS, FIRST_MS + 60 * DAY_MS],
+        "charted": [FIRST_MS, FIRST_MS + 60 * DAY_MS],
         "assumed": "outage of EWR from 2024-01-21T00:00Z to 2024-02-20T00:00Z",
         "recorded": {
             "curve": {"delay_ms": delays, "dropped": [count // 2 for count in dropped], "late": late},

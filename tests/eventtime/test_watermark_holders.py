@@ -41,6 +41,19 @@ def test_with_an_idle_timeout_the_silent_partition_holds_it_no_longer_than_that(
     assert held["a"] > 80 * DAY_MS
 
 
+def test_the_stretches_of_a_chart_are_within_it_and_touching_ones_are_one() -> None:
+    buckets = [*hourly("a", range(100)), *hourly("b", range(10), range(60, 100))]
+    chart = (5 * DAY_MS, 70 * DAY_MS)
+
+    found = {each.source_partition: each for each in find_watermark_holders(buckets, 0, charted=chart)}
+
+    second = 1_000
+    assert list(found["b"].silences) == [(10 * DAY_MS - second, 60 * DAY_MS)]
+    assert found["b"].holds == ((10 * DAY_MS + HOUR_MS - second, 60 * DAY_MS + HOUR_MS - second),)
+    assert all(chart[0] <= start < end <= chart[1] for each in found.values() for start, end in each.holds)
+    assert found["a"].silences == ()
+
+
 def test_partitions_that_always_deliver_need_no_timeout() -> None:
     assert recommend_idle_timeout_ms([*hourly("a", range(30)), *hourly("b", range(30))]) is None
     assert recommend_idle_timeout_ms([]) is None

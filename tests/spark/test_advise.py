@@ -151,10 +151,17 @@ def test_one_pass_gives_for_every_delay_what_a_replay_gives(
 
 def test_a_hypothesis_gives_what_a_recording_of_it_gives(spark: SparkSession, tmp_path: Path) -> None:
     history, stream = random_history(seed=4, rows=800), Stream(watermark='emit_interval = "30s"')
-    outage = Outage("B", Interval(RANGE.start_ms + 5 * HOUR_MS, RANGE.start_ms + 20 * HOUR_MS))
-    moved = [(row[0], outage.arrival_ms(row[2], row[1]), *row[2:]) for row in history]
+    last_ms = max(row[1] for row in history)
+    outages = [
+        Outage("B", Interval(RANGE.start_ms + 5 * HOUR_MS, RANGE.start_ms + 20 * HOUR_MS)),
+        Outage("C", Interval(last_ms - 9 * HOUR_MS, last_ms + 2 * HOUR_MS)),  # beyond the end of the recording
+    ]
+    moved = list(history)
+    for outage in outages:
+        moved = [(row[0], outage.arrival_ms(row[2], row[1]), *row[2:]) for row in moved]
+    assert max(row[1] for row in moved) == last_ms + 2 * HOUR_MS
     assert sum(one != other for one, other in zip(history, moved, strict=True)) > 20
-    assumed = AssumedSettings(HOUR_MS, 2 * HOUR_MS, emits_after_each_record=True, outages=[outage])
+    assumed = AssumedSettings(HOUR_MS, 2 * HOUR_MS, emits_after_each_record=True, outages=outages)
     wanted = advice_request(tmp_path / "recorded", history, stream, assumed)
     assert wanted.assumed.startswith("outage of B from 2024-03-02T05:00Z")
     emitted = 'emit_interval = "30s", idle_timeout = "1h", emit = "on_event"'

@@ -170,7 +170,7 @@ class DelayAdvice:
     `holders` are the partitions that hold the watermark back, the slowest first. `idle_timeout_ms` is the
     recommended timeout; None if no silence is long. `lateness_ms` is the allowed lateness. `has_gaps`: some
     instants are in no window. `assumed` describes a hypothesis; empty without one. `recorded` is then the advice
-    without it. `stream` is the time of the first and the last arrival.
+    without it. `charted` is the time of the chart of the holders.
     """
 
     dataset: str
@@ -187,7 +187,7 @@ class DelayAdvice:
     has_gaps: bool = False
     assumed: str = ""
     recorded: DelayAdvice | None = None
-    stream: Span | None = None
+    charted: Span | None = None
 
     @property
     def records(self) -> int:
@@ -287,7 +287,7 @@ class DelayAdvice:
             "shown": [_flat(self.at(shown_ms)) for shown_ms in self.shown_ms()],
             "normal": NormalDistribution.fit(self.behind)._asdict(),
             "curve": self.curve_columns(),
-            "stream": self.stream,
+            "charted": self.charted,
             "recorded": recorded,
         }
         return json.dumps(content) + "\n"

@@ -15,8 +15,8 @@ _ROUND_TIMEOUTS_MS = [
 ]
 _USUAL_SHARE = 0.999
 """The share of pauses between arrivals that a recommended timeout exceeds."""
-_CHART_STEPS = 400
-"""The number of stretches of a chart; shorter ones than its width are not visible."""
+_CHART_STEPS = 1_000
+"""The steps of a chart; a shorter stretch is not visible."""
 _MIN_RATIO = 2
 """A pause is a silence if it is at least this many times as long as the recommended timeout."""
 
@@ -39,8 +39,8 @@ Span = tuple[int, int]
 class WatermarkHolder:
     """A source partition that was the slowest: for how long in total, and its longest time without a record.
 
-    `holds` are the stretches of time in which it was the slowest, and `silences` those without a record. Stretches
-    that are too short for a chart are left out.
+    `holds` are the stretches of a chart's time in which it was the slowest, and `silences` those without a record.
+    Stretches that are too short for a chart are left out.
     """
 
     source_partition: str
@@ -57,7 +57,10 @@ class WatermarkHolder:
 
 
 def find_watermark_holders(
-    buckets: Iterable[ArrivalBucket], idle_timeout_ms: int, partitions: Iterable[str] = ()
+    buckets: Iterable[ArrivalBucket],
+    idle_timeout_ms: int,
+    partitions: Iterable[str] = (),
+    charted: Span | None = None,
 ) -> list[WatermarkHolder]:
     """Return the partitions by the time for which they were the slowest active one, the longest first.
 
@@ -65,6 +68,7 @@ def find_watermark_holders(
         buckets: the arrivals of the whole stream.
         idle_timeout_ms: the time after which a silent partition is idle; 0: never.
         partitions: further partitions, which never delivered a record.
+        charted: the time of the chart, as arrivals; None: that of the stream.
     """
     ordered = sorted(buckets, key=lambda bucket: bucket.last_arrival_ms)
     if not ordered:
@@ -83,16 +87,14 @@ def find_watermark_holders(
         if len(names) > 1 and following is not None:
             slowest = min(active, key=lambda each: greatest_ms[each])
             holds[slowest].append((now_ms, following.last_arrival_ms))
-    step_ms = max(1, (end_ms - start_ms) // _CHART_STEPS)
+    chart = charted or (start_ms, end_ms)
     holders = []
     for name in names:
         held_ms, silences = sum(map(_length, holds[name])), _list_silences(ordered, name, start_ms, end_ms)
         if held_ms:
             longest = max(silences, key=_length)
-            visible = [silence for silence in silences if _length(silence) >= step_ms]
-            holders.append(
-                WatermarkHolder(name, held_ms, *longest, _join_spans(holds[name], step_ms), tuple(visible))
-            )
+            spans = (_cut_spans(each, chart) for each in (holds[name], silences))
+            holders.append(WatermarkHolder(name, held_ms, *longest, *spans))
     return sorted(holders, key=lambda holder: (-holder.held_ms, holder.source_partition))
 
 
@@ -129,15 +131,16 @@ def _list_silences(ordered: Sequence[ArrivalBucket], name: str, start_ms: int, e
     return [(start_ms, own[0].first_arrival_ms), *between, (own[-1].last_arrival_ms, end_ms)]
 
 
-def _join_spans(spans: Iterable[Span], step_ms: int) -> tuple[Span, ...]:
-    """Return ordered spans; those closer than a step become one, and those that are then shorter are left out."""
+def _cut_spans(spans: Iterable[Span], chart: Span) -> tuple[Span, ...]:
+    """Return ordered spans within a chart; those that touch become one, and short ones are left out."""
     joined: list[Span] = []
     for start_ms, end_ms in spans:
-        if joined and start_ms - joined[-1][1] < step_ms:
+        if joined and start_ms == joined[-1][1]:
             joined[-1] = (joined[-1][0], end_ms)
         else:
             joined.append((start_ms, end_ms))
-    return tuple(span for span in joined if _length(span) >= step_ms)
+    cut = ((max(start_ms, chart[0]), min(end_ms, chart[1])) for start_ms, end_ms in joined)
+    return tuple(span for span in cut if _length(span) > _length(chart) // _CHART_STEPS)
 
 
 def _length(span: Span) -> int:

@@ -86,7 +86,7 @@ class LossCurve:
 
     `assumed` describes a hypothesis; empty without one. `recorded` is then the curve without it, and `compared`
     has the loss and the median wait in ms with one delay, as recorded and as assumed. `holders` are the partitions
-    that hold the watermark back, and `stream` has the time of the first and the last arrival.
+    that hold the watermark back, and `charted` is the time of their chart.
     """
 
     since_ms: int
@@ -103,7 +103,7 @@ class LossCurve:
     latenesses: tuple[LatenessLoss, ...] = ()
     holders: tuple[WatermarkHolder, ...] = ()
     idle_timeout_ms: int | None = None
-    stream: Span | None = None
+    charted: Span | None = None
     recorded: _Steps | None = None
     compared: tuple[tuple[DelayLoss, int], ...] = ()
 
@@ -158,7 +158,7 @@ def draw_curve(curve: LossCurve, selected: DelayLoss | None) -> tuple[Markup, Ma
 
 def draw_holders(curve: LossCurve) -> tuple[Markup, Markup] | None:
     """Return a wide and a narrow chart of the partitions that hold the watermark; None without any."""
-    if not curve.holders or curve.stream is None:
+    if not curve.holders or curve.charted is None:
         return None
     shown = curve.holders[:_MAX_HOLDERS]
     held = ", ".join(
@@ -166,7 +166,7 @@ def draw_holders(curve: LossCurve) -> tuple[Markup, Markup] | None:
         for holder in shown[:_NAMED_HOLDERS]
     )
     lines = [PartitionLine(holder.source_partition, holder.silences, holder.holds) for holder in shown]
-    timeline = PartitionTimeline(f"Partitions that hold the watermark back: {held}", *curve.stream, lines)
+    timeline = PartitionTimeline(f"Partitions that hold the watermark back: {held}", *curve.charted, lines)
     return draw_partition_timeline(timeline, 8, 1_060), draw_partition_timeline(timeline, 8, 296)
 
 
@@ -232,7 +232,7 @@ def _parse_curve(content: Mapping[str, Any], at_ms: int) -> LossCurve:
         ),
         tuple(WatermarkHolder(**holder) for holder in content.get("holders", ())),
         content.get("idle_timeout_ms"),
-        None if content.get("stream") is None else (int(content["stream"][0]), int(content["stream"][1])),
+        None if content.get("charted") is None else (int(content["charted"][0]), int(content["charted"][1])),
         None if recorded is None else _Steps.parse(recorded["curve"]),
         () if recorded is None else tuple(map(_parse_effect, recorded["compared"])),
     )

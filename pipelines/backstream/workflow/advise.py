@@ -18,6 +18,7 @@ from backstream.eventtime.outages import Outage
 from backstream.eventtime.records import SourceClock
 from backstream.eventtime.watermark_generators import StrategyKind
 from backstream.eventtime.watermark_holders import (
+    ArrivalBucket,
     Span,
     WatermarkHolder,
     find_watermark_holders,
@@ -225,7 +226,7 @@ def _measure(spark: SparkSession, request: AdviceRequest, on_stage: Callable[[st
     interval = request.recorded.interval
     if not delays.overdue.records:
         raise _no_record_error(request.definition, interval)
-    holders, idle_timeout_ms, stream = _find_holders(spark, request)
+    holders, idle_timeout_ms, charted = _find_holders(spark, request)
     return DelayAdvice(
         request.definition.name,
         interval,
@@ -240,24 +241,33 @@ def _measure(spark: SparkSession, request: AdviceRequest, on_stage: Callable[[st
         lateness_ms=request.definition.lateness.allowed,
         has_gaps=has_gaps(request.recorded.window),
         assumed=request.assumed,
-        stream=stream,
+        charted=charted,
     )
 
 
 def _find_holders(
     spark: SparkSession, request: AdviceRequest
 ) -> tuple[list[WatermarkHolder], int | None, Span | None]:
-    """Return the partitions that hold the watermark, an idle timeout if none is set, and the bounds of arrival."""
+    """Return the partitions that hold the watermark, an idle timeout if none is set, and the time of a chart."""
     definition = request.definition
     if definition.watermark.topology is Topology.OPERATOR:
         return [], None, None
     buckets, width_ms = load_arrival_buckets(spark, request.recorded)
     current_ms = max(strategy.idle_timeout_ms for strategy in definition.emission.strategies)
-    holders = find_watermark_holders(buckets, current_ms, list_expected_partitions(definition))
+    charted = _find_charted(buckets, request.recorded.interval)
+    holders = find_watermark_holders(buckets, current_ms, list_expected_partitions(definition), charted)
     timeout_ms = recommend_idle_timeout_ms(buckets, width_ms)
-    arrivals_ms = [at for bucket in buckets for at in (bucket.first_arrival_ms, bucket.last_arrival_ms)]
-    stream = (min(arrivals_ms), max(arrivals_ms)) if arrivals_ms else None
-    return holders, timeout_ms if not current_ms else None, stream
+    return holders, timeout_ms if not current_ms else None, charted
+
+
+def _find_charted(buckets: Sequence[ArrivalBucket], interval: Interval) -> Span | None:
+    """Return the range of the request as arrivals, or all arrivals if it has none; None without arrivals."""
+    if not buckets:
+        return None
+    first_ms = min(bucket.first_arrival_ms for bucket in buckets)
+    last_ms = max(bucket.last_arrival_ms for bucket in buckets)
+    start_ms, end_ms = max(first_ms, interval.start_ms), min(last_ms, interval.end_ms)
+    return (start_ms, end_ms) if start_ms < end_ms else (first_ms, last_ms)
 
 
 def _current_delay_ms(definition: Definition) -> int | None:
