@@ -237,7 +237,8 @@ def _observed_text(result: ExpectationResult, entry: SuiteEntry, frame: pd.DataF
     if result.observed is not None:
         return cell_text(to_json(result.observed), column)
     if entry.frame == "run" and column:
-        return f"{column.replace('_', ' ')}: {cell_text(to_json(frame[column].iloc[0]), column)}"
+        name = column.removeprefix("unbanded_").replace("_", " ")
+        return f"{name}: {cell_text(to_json(frame[column].iloc[0]), column)}"
     counted = rows_text(result.unexpected, result.elements, entry.frame)
     first_row = sort_by_deviation(result, column).head(1)
     if column and is_measured(first_row, column):
