@@ -23,7 +23,7 @@ from demo.processes import Service
 from demo.settings import CHECKOUT, USER, Spark, free_ports
 from demo.stack import Stack
 from sqlalchemy import make_url
-from tests.e2e.listening import LINEAGE_PATH, Told, listening
+from tests.e2e.listening import LINEAGE_PATH, Received, listening
 from tests.house.compose import commands
 from tests.house.compose import environment as compose_environment
 from tests.lake import postgres
@@ -65,7 +65,7 @@ class Cluster:
     viewer: httpx.Client
     home: Path
     catalog: str
-    told: Told
+    received: Received
 
     def trigger(self, dag_id: str, **conf: Any) -> str:
         """Start a run by hand; return its id."""
@@ -214,9 +214,9 @@ def running(folder: Path, definitions: Path, store: Store, add_dags: Callable[[P
     home = folder / "home"
     # What a crashed scheduler had locked stays locked while children of it hold its connections.
     patient = [*postgres.QUICKEST, "idle_in_transaction_session_timeout=20s"]
-    with postgres.running(binaries, patient) as server, _spark(folder / "spark") as far, listening() as told:
+    with postgres.running(binaries, patient) as server, _spark(folder / "spark") as far, listening() as received:
         databases = {name: server.new_database() for name in ("airflow", "lake")}
-        settings = _settings(definitions, databases["airflow"], _connection(server, databases["lake"]), told)
+        settings = _settings(definitions, databases["airflow"], _connection(server, databases["lake"]), received)
         settings["AIRFLOW_CONN_BACKSTREAM_WAREHOUSE"] = json.dumps(_warehouse(store))
         settings["AIRFLOW_CONN_FAR_SPARK"] = json.dumps(far)
         _dag_files(folder / "dags")
@@ -224,7 +224,7 @@ def running(folder: Path, definitions: Path, store: Store, add_dags: Callable[[P
         spark, services = Spark(far["host"], chunks_at_once=2), {name: compose(name)[0] for name in AIRFLOW}
         with Stack(home, spark, settings | _dags(folder / "dags"), services) as stack:
             _limit_spark(stack)
-            cluster = _cluster(stack, home, databases["lake"], told)
+            cluster = _cluster(stack, home, databases["lake"], received)
             with closing(cluster.admin), closing(cluster.viewer):
                 yield cluster
 
@@ -240,9 +240,9 @@ def _warehouse(store: Store) -> dict[str, Any]:
     return {"conn_type": "generic", "host": f"s3://{BUCKET}/{FOLDER}", **known}
 
 
-def _settings(definitions: Path, database: str, catalog: dict[str, str], told: Told) -> dict[str, str]:
-    alert = {"conn_type": "http", "host": f"http://127.0.0.1:{told.port}/hook", "password": ALERT_TOKEN}
-    lineage = {"type": "http", "url": f"http://127.0.0.1:{told.port}", "endpoint": LINEAGE_PATH.lstrip("/")}
+def _settings(definitions: Path, database: str, catalog: dict[str, str], received: Received) -> dict[str, str]:
+    alert = {"conn_type": "http", "host": f"http://127.0.0.1:{received.port}/hook", "password": ALERT_TOKEN}
+    lineage = {"type": "http", "url": f"http://127.0.0.1:{received.port}", "endpoint": LINEAGE_PATH.lstrip("/")}
     return {
         "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(lineage),
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database,
@@ -255,7 +255,7 @@ def _settings(definitions: Path, database: str, catalog: dict[str, str], told: T
         # The files of the DAGs stay as they are.
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
         "AIRFLOW__METRICS__OTEL_ON": "True",
-        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{told.port}",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{received.port}",
         "OTEL_METRIC_EXPORT_INTERVAL": "5000",
         "AIRFLOW_CONN_BACKSTREAM_ALERTS": json.dumps(alert),
         "AIRFLOW_CONN_BACKSTREAM_CATALOG": json.dumps(catalog),
@@ -286,12 +286,12 @@ def _limit_spark(stack: Stack) -> None:
         file.writelines(f"{name} {value}\n" for name, value in limits.items())
 
 
-def _cluster(stack: Stack, home: Path, catalog: str, told: Told) -> Cluster:
+def _cluster(stack: Stack, home: Path, catalog: str, received: Received) -> Cluster:
     api = stack.start()
     passwords = json.loads((stack.place.airflow / "passwords.json").read_text(encoding="utf-8"))
     admin, viewer = (_client(stack.place.url, name, passwords[name]) for name in (USER, "viewer"))
     api.set_pool("nobody", 0)
-    return Cluster(stack, api, admin, viewer, home, catalog, told)
+    return Cluster(stack, api, admin, viewer, home, catalog, received)
 
 
 def _client(url: str, name: str, password: str) -> httpx.Client:

@@ -1,4 +1,4 @@
-"""Who is told by the cluster: a chat service of alerts, a collector of metrics, a catalog of lineage."""
+"""A server that receives the alerts, the metrics, and the lineage of the cluster."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Series = tuple[str, frozenset[tuple[str, str]], int]
 
 
 @dataclass
-class Told:
-    """What has come: alerts as path and text, metrics with their newest value, and events of OpenLineage."""
+class Received:
+    """Received alerts as path and text, metrics with their newest value, and events of OpenLineage."""
 
     port: int
     alerts: list[tuple[str, str]] = field(default_factory=list)
@@ -54,18 +54,18 @@ def _measured(body: bytes) -> Iterator[tuple[Series, float]]:
 
 
 @contextmanager
-def listening() -> Iterator[Told]:
+def listening() -> Iterator[Received]:
     """The server of all three, for the length of a block."""
 
     class Receiver(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             if self.path == LINEAGE_PATH:
-                told.lineage.append(json.loads(body))
+                received.lineage.append(json.loads(body))
             elif self.path == METRICS_PATH:
-                told.metrics.update(_measured(body))
+                received.metrics.update(_measured(body))
             else:
-                told.alerts.append((self.path, json.loads(body)["text"]))
+                received.alerts.append((self.path, json.loads(body)["text"]))
             self.send_response(200)
             self.end_headers()
 
@@ -73,7 +73,7 @@ def listening() -> Iterator[Told]:
             """Nothing on the terminal."""
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as server:
-        told = Told(server.server_port)
+        received = Received(server.server_port)
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield told
+        yield received
         server.shutdown()

@@ -122,7 +122,9 @@ def test_a_parameter_that_does_not_exist_fails_the_run_at_once(cluster: Cluster,
 
 
 def test_someone_is_told_of_a_run_that_failed(cluster: Cluster, misspelt: str) -> None:
-    told = cluster.until("someone is told", lambda: [each for each in cluster.told.alerts if misspelt in each[1]])
+    told = cluster.until(
+        "someone is told", lambda: [each for each in cluster.received.alerts if misspelt in each[1]]
+    )
     assert told == [(f"/hook/{ALERT_TOKEN}", f"reprocess_events: run {misspelt} failed (task_failure)")]
 
 
@@ -130,7 +132,7 @@ def test_someone_is_told_of_a_run_that_takes_too_long_from_when_it_was_queued(
     cluster: Cluster, rejected: str
 ) -> None:
     said = f"reprocess_live: run {rejected} has not ended 15s after it was queued"
-    cluster.until("someone is told", lambda: said in [text for _, text in cluster.told.alerts])
+    cluster.until("someone is told", lambda: said in [text for _, text in cluster.received.alerts])
 
 
 def test_a_rejected_run_publishes_nothing_and_says_who_rejected_it(cluster: Cluster, rejected: str) -> None:
@@ -327,8 +329,9 @@ def test_an_update_of_the_asset_of_the_source_triggers_the_restatement(
 def test_a_catalog_of_lineage_learns_the_tables_their_columns_and_the_checks_of_a_run(
     cluster: Cluster, team_runs: dict[str, tuple[str, str]], s3: Store
 ) -> None:
-    jobs = [f"sales.sold.{task}" for task in ("audit", "publish")]
-    audited, ended = (cluster.until(f"{job} is told", lambda: cluster.told.ends_of(job))[0] for job in jobs)  # noqa: B023 - called at once
+    ends_of = cluster.received.ends_of
+    audited, *_ = cluster.until("the audit is reported", lambda: ends_of("sales.sold.audit"))
+    ended, *_ = cluster.until("the publication is reported", lambda: ends_of("sales.sold.publish"))
     (checked,) = audited["inputs"]
     own, target = ended["outputs"]
     assert {(each["namespace"], each["name"]) for each in (checked, own)} == {
@@ -358,8 +361,8 @@ def test_a_catalog_of_lineage_learns_the_tables_their_columns_and_the_checks_of_
     rows = len(published(cluster, "sold", days(1, 2)))
     assert own["outputFacets"]["outputStatistics"]["rowCount"] == rows > 0
     assert {each["facets"]["parent"]["job"]["name"] for each in (audited["run"], ended["run"])} == {"sales"}
-    told = json.dumps(cluster.told.lineage)
-    assert [secret for secret in (CATALOG_PASSWORD, s3.secret, ALERT_TOKEN) if secret in told] == []
+    received = json.dumps(cluster.received.lineage)
+    assert [secret for secret in (CATALOG_PASSWORD, s3.secret, ALERT_TOKEN) if secret in received] == []
 
 
 def test_every_metric_that_operations_are_told_to_watch_is_sent(cluster: Cluster, looked_again: list[str]) -> None:
@@ -369,10 +372,10 @@ def test_every_metric_that_operations_are_told_to_watch_is_sent(cluster: Cluster
     documented = re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE)
     names = [name for cell in documented for name in re.findall(r"`(airflow\.[^`]+)`", cell)]
     sent = {name: re.compile(re.sub("<[a-z]+>", "[^.]+", re.escape(name))) for name in names}
-    told = {name for name, *_ in cluster.told.metrics}
+    received = {name for name, *_ in cluster.received.metrics}
 
     assert len(names) == 13
-    assert [name for name in names if not any(map(sent[name].fullmatch, told))] == []
+    assert [name for name in names if not any(map(sent[name].fullmatch, received))] == []
 
 
 def test_the_metrics_of_a_run_are_its_numbers(cluster: Cluster, team_runs: dict[str, tuple[str, str]]) -> None:
@@ -382,17 +385,19 @@ def test_the_metrics_of_a_run_are_its_numbers(cluster: Cluster, team_runs: dict[
     for counts in sum_fates(manifests).values():
         fates.update(counts)
     rows = len(published(cluster, "sold", days(0, 2)))
-    told = cluster.told
-    cluster.until("the rows are told", lambda: told.total("airflow.backstream.published_rows", **own) == rows)
+    received = cluster.received
+    cluster.until(
+        "the rows are counted", lambda: received.total("airflow.backstream.published_rows", **own) == rows
+    )
 
     assert fates["on_time"] > 0
-    assert {fate: told.total("airflow.backstream.records", **own, fate=fate) for fate in fates} == fates
-    assert told.total("airflow.backstream.records.sold.on_time") == fates["on_time"]
-    assert told.total("airflow.backstream.audits", **own, verdict="pass") == 2
-    assert told.total("airflow.backstream.replaced_rows", **own) == 0
+    assert {fate: received.total("airflow.backstream.records", **own, fate=fate) for fate in fates} == fates
+    assert received.total("airflow.backstream.records.sold.on_time") == fates["on_time"]
+    assert received.total("airflow.backstream.audits", **own, verdict="pass") == 2
+    assert received.total("airflow.backstream.replaced_rows", **own) == 0
     seconds = sum(sum(manifest.timings_s.values()) for manifest in manifests)
-    assert told.total("airflow.backstream.stage_duration", **own) == pytest.approx(seconds * 1000, abs=1)
-    assert told.tags_of("airflow.backstream.stage_duration") == {"dataset", "mode", "stage"}
+    assert received.total("airflow.backstream.stage_duration", **own) == pytest.approx(seconds * 1000, abs=1)
+    assert received.tags_of("airflow.backstream.stage_duration") == {"dataset", "mode", "stage"}
 
 
 def test_a_driver_on_the_cluster_holds_no_slot_of_airflow(cluster: Cluster, far: FarRun) -> None:
