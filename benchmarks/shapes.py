@@ -162,6 +162,11 @@ _TUMBLING = 'kind = "tumbling"\nsize = "{size}"'
 _DENSE = data.Stream(ROWS)
 _IN_ORDER: Mapping[str, Shape] = {
     "dense": Shape(_DENSE, _TUMBLING.format(size="1m"), Script('F.window("event_time", "1 minute")')),
+    "uniform": Shape(
+        data.Stream(ROWS, even_keys=data.KEYS),
+        _TUMBLING.format(size="1m"),
+        Script('F.window("event_time", "1 minute")'),
+    ),
     "hourly": Shape(
         data.Stream(16_000_000, even_keys=20_000),
         _TUMBLING.format(size="1h"),

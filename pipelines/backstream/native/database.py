@@ -62,7 +62,7 @@ def write_query(
     ids = (
         ", ".join(f"{sql.quote_name(name)}: {field_id}" for name, _, field_id in output.columns) if output else ""
     )
-    options = "FORMAT parquet, COMPRESSION zstd" + (f", FIELD_IDS {{{ids}}}" if ids else "")
+    options = "FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1" + (f", FIELD_IDS {{{ids}}}" if ids else "")
     if output and output.split_by:
         query = f"SELECT * FROM ({query}) ORDER BY {', '.join(output.split_by)}"
     (rows,) = database.execute(f"COPY ({query}) TO {sql.quote_text(path)} ({options})").fetchone() or (0,)
