@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -10,11 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backstream.lake import diff
 from backstream.lake.diff import diff_rows
 
 HOUR = datetime(2013, 2, 1, 5, tzinfo=UTC)
 NAN = float("nan")
 INSTANT = pa.timestamp("us", tz="UTC")
+
+
+@pytest.fixture(scope="module", params=["with DuckDB", "without DuckDB"], autouse=True)
+def library(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Compare by DuckDB, and as on a machine that lacks it."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "without DuckDB":
+            patch.setattr(diff, "find_spec", lambda _: None)
+        yield
 
 
 def table(run_id: str, rows: Sequence[tuple[Any, Any]], key: pa.DataType, value: pa.DataType) -> pa.Table:
@@ -139,3 +149,12 @@ def test_any_two_states_differ_by_exactly_the_listed_changes(old: dict[Any, Any]
             replayed[key] = new_value
     assert replayed == {key: str(value) if value is not None else None for key, value in new.items()}
     assert len({row[0] for row in changes}) == len(changes)
+
+
+def test_many_changes_come_in_sorted_order() -> None:
+    keys = [f"{number:06}" for number in range(3_000)]
+    old = [(key, number) for number, key in enumerate(keys)]
+
+    changes = list_changes(old[::-1], [(key, number + 1) for key, number in old if number % 3])
+
+    assert [row[:2] for row in changes] == [(key, "changed" if n % 3 else "removed") for n, key in enumerate(keys)]

@@ -112,6 +112,7 @@ def test_a_publication_is_one_snapshot_with_the_properties_of_its_run(lake: Lake
         "backstream.until_ms": "1359763200000",
         "backstream.rows": "2",
         "backstream.replaced_rows": "1",
+        "backstream.changed_values": "6",
         "backstream.files": "1",
         "backstream.keys": '["carrier"]',
         "backstream.plan_hash": plan.plan_hash,

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from backstream.errors import ConflictError
@@ -11,7 +12,9 @@ from backstream.lake import publish as module
 from backstream.lake.catalog import open_catalog_for_writing
 from backstream.lake.catalog_address import table_identifier
 from backstream.lake.publish import publish_range
+from backstream.lake.published_runs import find_published_run, load_replacement
 from backstream.lake.reader import load_published_rows, load_rows
+from backstream.lake.restatements import read_restatements
 
 if TYPE_CHECKING:
     from tests.lake.conftest import Lake
@@ -49,6 +52,21 @@ def test_a_second_publication_records_the_changed_rows_and_their_runs(lake: Lake
         ("02 07:00", "added", "departures", None, "4", None, None, new),
         ("02 07:00", "added", "mean_delay_min", None, "0.5", None, None, new),
     ]
+
+
+def test_the_recorded_changes_of_a_run_are_those_of_its_files(lake: Lake) -> None:
+    lake.publish(*RANGE, {"2013-02-01T05:00Z": 1, "2013-02-01T06:00Z": 2, "2013-02-02T05:00Z": 3})
+    run_id = lake.publish(*RANGE, {"2013-02-01T06:00Z": 7, "2013-02-02T07:00Z": 4}, trigger="later").run_id
+
+    with open_catalog_for_writing(lake.home) as catalog:
+        run = find_published_run(catalog, run_id)
+        assert run is not None
+        recorded = pa.concat_tables(read_restatements(catalog, "flights", run_id, ["carrier"]))
+        compared = pa.concat_tables(load_replacement(run).changes())
+
+    assert recorded.num_rows == 7
+    assert recorded.to_pylist() == compared.to_pylist()
+    assert recorded.column_names == compared.column_names
 
 
 def test_the_same_rows_again_restate_nothing(lake: Lake) -> None:

@@ -1,36 +1,26 @@
-"""Compare two states of a table, add up the differences, and store those of a run in its table of restatements.
+"""Compare two states of a table, and add up the differences.
 
 A difference is a window and key that was added or removed, or an aggregate whose value changed.
 """
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from importlib.util import find_spec
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
-from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Operation
 
 from backstream.lake import snapshots
-from backstream.lake.catalog import load_table
-from backstream.lake.catalog_address import table_identifier
-from backstream.lake.commit import commit_snapshot, note_attempt, with_retries
-from backstream.lake.data_files import to_data_files
 from backstream.lake.list_columns import plain_column
-from backstream.lake.scans import pair_files_by_day, scan_files
-from backstream.lake.storage import plain_path
-from backstream.lake.tables import create_or_evolve_table, type_text
-from backstream.runs.manifest import StagedFile
-from backstream.runs.table_schemas import RECORD_COUNT, Column, restatements_table
+from backstream.lake.scans import pair_files_by_day, scan_batches
+from backstream.native.changed_rows import find_changed_rows
+from backstream.runs.table_schemas import RECORD_COUNT
 
 ADDED, REMOVED, CHANGED = "added", "removed", "changed"
 WINDOW = ("window_start", "window_end")
@@ -53,25 +43,48 @@ def diff_rows(old: pa.Table, new: pa.Table, keys: Sequence[str]) -> pa.Table:
         The window, the keys, `change`, `aggregate`, `old_value`, `new_value` (text), `difference` (new minus old,
         null unless both are numbers), `old_run_id`, `new_run_id`.
     """
+    old, new = _comparable_rows(old), _comparable_rows(new)
+    nothing = _describe_changes(old.slice(0, 0), new.slice(0, 0), keys)
+    return pa.concat_tables([nothing, *_list_changes(old.to_reader(), new.to_reader(), keys)])
+
+
+def _list_changes(old: pa.RecordBatchReader, new: pa.RecordBatchReader, keys: Sequence[str]) -> Iterator[pa.Table]:
+    """Yield the changes of `diff_rows` in sorted order, as tables; no state needs to fit into memory."""
     by = [*WINDOW, *keys]
-    old, new = _without_nullability(old), _without_nullability(new)
-    old_positions, new_positions = _match_rows(old, new, by)
-    before, after = old.take(old_positions), new.take(new_positions)
+    if find_spec("duckdb"):
+        pairs = find_changed_rows(old, new, by, _aggregates(old.schema.names, keys))
+    else:
+        pairs = iter([_match_rows(old.read_all(), new.read_all(), by)])
+    for before, after in pairs:
+        changes = _describe_changes(before, after, keys)
+        if changes.num_rows:
+            yield changes
+
+
+def _aggregates(names: Sequence[str], keys: Sequence[str]) -> list[str]:
+    return [name for name in names if name not in (*WINDOW, *keys, *_NOT_AGGREGATES)]
+
+
+def _describe_changes(before: pa.Table, after: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Return the changes of paired rows in sorted order."""
+    by = [*WINDOW, *keys]
     pairs = _describe_pairs(before, after, by)
-    aggregates = [name for name in new.column_names if name not in (*by, *_NOT_AGGREGATES)]
-    changes = [_changes_of_aggregate(name, pairs, before[name], after[name]) for name in aggregates]
+    changes = [
+        _changes_of_aggregate(name, pairs, before[name], after[name])
+        for name in _aggregates(after.column_names, keys)
+    ]
     if not changes:
         return _changes_of_aggregate("", pairs, before[_RUN_COLUMN], after[_RUN_COLUMN]).slice(0, 0)
     return pa.concat_tables(changes).sort_by([(name, "ascending") for name in (*by, "aggregate")])
 
 
-def _match_rows(old: pa.Table, new: pa.Table, by: Sequence[str]) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """Return the positions of matching rows, null if one side has none: a full outer join."""
+def _match_rows(old: pa.Table, new: pa.Table, by: Sequence[str]) -> tuple[pa.Table, pa.Table]:
+    """Return all pairs of rows, with nulls in place of a missing partner: a full outer join without DuckDB."""
     codes = _row_codes(pa.concat_tables([old.select(by), new.select(by)]))
     left = {"code": codes[: old.num_rows], "before": np.arange(old.num_rows)}
     right = {"code": codes[old.num_rows :], "after": np.arange(new.num_rows)}
     joined = pa.table(left).join(pa.table(right), "code", join_type="full outer")
-    return joined["before"], joined["after"]
+    return old.take(joined["before"]), new.take(joined["after"])
 
 
 def _row_codes(rows: pa.Table) -> np.ndarray:
@@ -91,7 +104,7 @@ def _column_codes(column: pa.ChunkedArray) -> np.ndarray:
     return numbers
 
 
-def _without_nullability(rows: pa.Table) -> pa.Table:
+def _comparable_rows(rows: pa.Table) -> pa.Table:
     """Return the rows with nullable columns, because an unmatched row is paired with nulls, and lists as text."""
     columns = (plain_column(column) for column in rows.columns)
     columns = (_text(column) if pa.types.is_large_string(column.type) else column for column in columns)
@@ -225,71 +238,11 @@ class Replacement:
         return self.summary_properties[snapshots.RUN_ID]
 
     def changes(self) -> Iterator[pa.Table]:
-        """Return the rows of `diff_rows`, as one table for several days at a time, in the order of days."""
+        """Yield the rows of `diff_rows` as tables, in the order of days."""
         for removed, added in pair_files_by_day(self.removed, self.added):
-            changes = diff_rows(scan_files(self.table, removed), scan_files(self.table, added), self.keys)
-            if changes.num_rows:
-                yield changes
+            yield from _list_changes(self._read(removed), self._read(added), self.keys)
 
-
-def append_restatements(catalog: Catalog, dataset: str, replacement: Replacement) -> int:
-    """Record the changes of a run before it publishes, once per run; return their number, 0 if no row is replaced.
-
-    Readers ignore the rows of unpublished runs. If the run fails after this step, the rows stay invisible.
-    """
-    name = restatements_table(()).name(dataset)
-    if not replacement.removed or _is_recorded(catalog, name, replacement.run_id):
-        return 0
-    changes = replacement.changes()
-    if (first := next(changes, None)) is None:
-        return 0
-    table = create_or_evolve_table(catalog, name, restatements_table(_key_columns(replacement)))
-    with note_attempt(f"append to table `{name}`"):
-        file = _write_file(table, replacement.run_id, chain([first], changes))
-    counts = {snapshots.ROWS: str(file.rows), snapshots.REPLACED_ROWS: "0", snapshots.FILES: "1"}
-    properties = replacement.summary_properties | counts
-    added = to_data_files(table, [file])
-
-    def attempt() -> None:
-        current = load_table(catalog, name)
-        if snapshots.find_append_of_run(current, replacement.run_id) is None:
-            commit_snapshot(current, Operation.APPEND, added, [], properties)
-
-    with_retries(f"append to table `{name}`", attempt)
-    return file.rows
-
-
-def _is_recorded(catalog: Catalog, name: str, run_id: str) -> bool:
-    return (
-        catalog.table_exists(table_identifier(name))
-        and snapshots.find_append_of_run(load_table(catalog, name), run_id) is not None
-    )
-
-
-def _key_columns(replacement: Replacement) -> list[Column]:
-    fields = (replacement.table.schema().find_field(key) for key in replacement.keys)
-    return [Column(field.name, type_text(field.field_type)) for field in fields]
-
-
-def _write_file(table: Table, run_id: str, changes: Iterator[pa.Table]) -> StagedFile:
-    """Write one file with a row group for several days; no more than these are in memory."""
-    location = f"{table.location()}/data/{run_id}/{uuid.uuid4().hex}/part-0.parquet"
-    schema, rows = table.schema().as_arrow(), 0
-    with table.io.new_output(location).create() as file, pq.ParquetWriter(file, schema) as writer:
-        for chunk in changes:
-            stored = _to_table_schema(chunk, run_id, schema)
-            writer.write_table(stored)
-            rows += stored.num_rows
-    return StagedFile(plain_path(location), len(table.io.new_input(location)), rows)
-
-
-def _to_table_schema(changes: pa.Table, run_id: str, schema: pa.Schema) -> pa.Table:
-    """Return the rows in the schema of the table; key columns that the definition no longer has are null."""
-    rows = changes.append_column(_RUN_COLUMN, pa.array([run_id] * changes.num_rows, pa.string()))
-    columns = [
-        rows[field.name].cast(field.type)
-        if field.name in rows.column_names
-        else pa.nulls(rows.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.table(columns, schema=schema)
+    def _read(self, files: Sequence[DataFile]) -> pa.RecordBatchReader:
+        schema = _comparable_rows(self.table.schema().as_arrow().empty_table()).schema
+        tables = (_comparable_rows(rows).cast(schema) for rows in scan_batches(self.table, files))
+        return pa.RecordBatchReader.from_batches(schema, (batch for rows in tables for batch in rows.to_batches()))

@@ -19,13 +19,14 @@ from backstream.lake.catalog import load_table, open_catalog_for_writing
 from backstream.lake.commit import commit_snapshot, note_attempt, with_retries
 from backstream.lake.conflicts import require_no_conflict
 from backstream.lake.data_files import to_data_files
-from backstream.lake.diff import Replacement, append_restatements
+from backstream.lake.diff import Replacement
 from backstream.lake.file_copies import upload_staged_files
 from backstream.lake.maintenance import touch_staged_files
 from backstream.lake.ownership import TableOwner, record_owner
 from backstream.lake.planned_tables import create_tables, require_planned_schema
 from backstream.lake.published_runs import find_rollback_of, load_publication
 from backstream.lake.range_copies import RangeCopy, copy_range, require_copyable
+from backstream.lake.restatements import append_restatements
 from backstream.lake.scans import list_files
 from backstream.lake.snapshots import ensure_tag, tag_name
 from backstream.lake.staged_files import check_staged_files, require_complete_staging
@@ -79,8 +80,8 @@ def _publish_windows(catalog: Catalog, plan: Plan, manifests: Sequence[Manifest]
     with note_attempt(f"publish {plan.dataset} {plan.range}"):
         added = _import_files(table, plan, WINDOWS, staged[WINDOWS])
     append_side_tables(catalog, plan, staged)
-    append_restatements(catalog, plan.dataset, _plan_replacement(table, plan, added))
-    return _commit_windows(catalog, plan, added)
+    changed_values = append_restatements(catalog, plan.dataset, _plan_replacement(table, plan, added))
+    return _commit_windows(catalog, plan, added, changed_values)
 
 
 def preview_replacement(catalog: Catalog, plan: Plan, manifests: Sequence[Manifest]) -> Replacement:
@@ -148,7 +149,7 @@ def _append_files(catalog: Catalog, plan: Plan, suffix: str, files: Sequence[Sta
     with_retries(f"append to table `{name}`", attempt)
 
 
-def _commit_windows(catalog: Catalog, plan: Plan, added: Sequence[DataFile]) -> Publication:
+def _commit_windows(catalog: Catalog, plan: Plan, added: Sequence[DataFile], changed_values: int) -> Publication:
     name, run_id = plan.tables[WINDOWS].name, plan.run_id
 
     def attempt() -> Publication:
@@ -163,7 +164,7 @@ def _commit_windows(catalog: Catalog, plan: Plan, added: Sequence[DataFile]) -> 
             Operation.OVERWRITE,
             added,
             replacement.removed,
-            replacement.summary_properties,
+            replacement.summary_properties | {snapshots.CHANGED_VALUES: str(changed_values)},
             tag_name(run_id),
         )
         return _publication(catalog, plan, snapshot, already=False)

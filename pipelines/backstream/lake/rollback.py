@@ -17,10 +17,11 @@ from backstream.lake.catalog import load_table, open_catalog_for_writing
 from backstream.lake.commit import commit_snapshot, note_attempt, with_retries
 from backstream.lake.conflicts import changes_range, describe_author
 from backstream.lake.data_files import to_data_files
-from backstream.lake.diff import Replacement, append_restatements
+from backstream.lake.diff import Replacement
 from backstream.lake.file_copies import copy_data_files
 from backstream.lake.published_runs import PublishedRun, load_published_run
 from backstream.lake.range_copies import RangeCopy, column_types, copy_range, require_copyable
+from backstream.lake.restatements import append_restatements
 from backstream.lake.scans import list_files
 from backstream.lake.snapshots import ensure_tag, tag_name
 from backstream.lake.storage import plain_path
@@ -70,11 +71,13 @@ def _restore_rows(catalog: Catalog, run: PublishedRun) -> RollbackResult:
     _require_latest(run.table, run)
     with note_attempt(f"roll back {run.run_id}"):
         restored = _copy_files(run.table, rollback_id(run.run_id), _list_previous_files(run))
-    append_restatements(catalog, run.dataset, _replacement(run.table, run, restored))
-    return _commit_rollback(catalog, run, restored)
+    changed_values = append_restatements(catalog, run.dataset, _replacement(run.table, run, restored))
+    return _commit_rollback(catalog, run, restored, changed_values)
 
 
-def _commit_rollback(catalog: Catalog, run: PublishedRun, restored: Sequence[DataFile]) -> RollbackResult:
+def _commit_rollback(
+    catalog: Catalog, run: PublishedRun, restored: Sequence[DataFile], changed_values: int
+) -> RollbackResult:
     undo_id = rollback_id(run.run_id)
 
     def attempt() -> RollbackResult:
@@ -88,7 +91,7 @@ def _commit_rollback(catalog: Catalog, run: PublishedRun, restored: Sequence[Dat
             Operation.OVERWRITE,
             restored,
             replacement.removed,
-            replacement.summary_properties,
+            replacement.summary_properties | {snapshots.CHANGED_VALUES: str(changed_values)},
             tag_name(undo_id),
         )
         return _to_result(run, snapshot, already=False)

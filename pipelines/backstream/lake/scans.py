@@ -177,6 +177,14 @@ def scan_files(table: Table, files: Iterable[DataFile]) -> pa.Table:
     return scan.to_table([FileScanTask(file) for file in files])
 
 
+def scan_batches(table: Table, files: Iterable[DataFile]) -> Iterator[pa.Table]:
+    """Yield the rows of `scan_files`, a part of a file at a time; only one file is in memory."""
+    scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
+    for file in files:
+        for batch in scan.to_record_batches([FileScanTask(file)]):
+            yield pa.Table.from_batches([batch])
+
+
 def _is_within_days(table: Table, file: DataFile, days: range) -> bool:
     """Return whether all rows of the file are of these days; a file of another partitioning may have more."""
     return file.spec_id == table.spec().spec_id and file.partition[0] in days

@@ -30,6 +30,8 @@ UNTIL_MS = f"{_PREFIX}until_ms"
 ROWS = f"{_PREFIX}rows"
 REPLACED_ROWS = f"{_PREFIX}replaced_rows"
 FILES = f"{_PREFIX}files"
+CHANGED_VALUES = f"{_PREFIX}changed_values"
+"""The number of rows that the run added to the table of restatements."""
 PLAN_HASH = f"{_PREFIX}plan_hash"
 DEFINITION, KEYS = OWNER_PROPERTIES
 DEFINITION_HASH = f"{_PREFIX}definition_hash"

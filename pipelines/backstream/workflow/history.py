@@ -27,6 +27,7 @@ from backstream.lake.published_runs import (
     load_published_run,
     load_replacement,
 )
+from backstream.lake.restatements import read_restatements
 from backstream.lake.rollback import RollbackResult, roll_back_run
 from backstream.lake.scans import scan_rows_by_day
 from backstream.runs.home import Home
@@ -94,7 +95,7 @@ def diff_run(home: Home, run_id: str, limit: int) -> RunDifference:
         plans = sorted((home.path / "runs").glob(f"*/{run_id}/plan.json"))
         if published is None and plans:
             return _diff_staged(catalog, Plan.read(plans[0]), limit)
-        return _diff_published(published or load_published_run(home, catalog, run_id), limit)
+        return _diff_published(catalog, published or load_published_run(home, catalog, run_id), limit)
 
 
 def find_newest_run(
@@ -156,17 +157,27 @@ def _diff_staged(catalog: Catalog, plan: Plan, limit: int) -> RunDifference:
     )
 
 
-def _diff_published(run: PublishedRun, limit: int) -> RunDifference:
-    replacement = load_replacement(run)
+def _diff_published(catalog: Catalog, run: PublishedRun, limit: int) -> RunDifference:
     parent = snapshots.find_parent(run.table, run.snapshot)
+    keys = snapshots.key_columns_of_snapshot(run.snapshot)
     return RunDifference(
         run_id=run.run_id,
         dataset=run.dataset,
         interval=run.interval,
         is_published=True,
         against=snapshots.state_of_snapshot(parent) if parent else None,
-        changes=summarize_changes(replacement.changes(), replacement.keys, limit),
+        changes=summarize_changes(_read_changes(catalog, run), keys, limit),
     )
+
+
+def _read_changes(catalog: Catalog, run: PublishedRun) -> Iterator[pa.Table]:
+    """Return the changes of a published run: the recorded ones, or all its rows if it replaced none."""
+    if not snapshots.summary_number(run.snapshot, snapshots.REPLACED_ROWS):
+        return load_replacement(run).changes()
+    if not snapshots.summary_number(run.snapshot, snapshots.CHANGED_VALUES):
+        return iter(())
+    keys = snapshots.key_columns_of_snapshot(run.snapshot)
+    return read_restatements(catalog, run.dataset, run.run_id, keys)
 
 
 def _rollback_row(result: RollbackResult, reason: str, started_ms: int) -> RunRow:
