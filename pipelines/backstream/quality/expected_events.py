@@ -127,7 +127,7 @@ def _load_timetable(definition: Definition, expected: Expected, times: Interval)
 
 def times_to_ms(times: Any) -> Any:
     """Return a column of timestamps in epoch milliseconds; timestamps without a zone are UTC."""
-    return pd.to_datetime(times, utc=True).dt.as_unit("ms").astype("int64")
+    return pd.to_datetime(times, utc=True, cache=False).dt.as_unit("ms").astype("int64")
 
 
 def _open_timetable(definition: Definition, expected: Expected) -> Any:
