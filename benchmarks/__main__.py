@@ -70,7 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         record.tasks.extend(times)
     table.shown(record, [*jobs, *selection], Console(width=None if sys.stdout.isatty() else 200))
     if options.save:
-        file = SAVED / f"{record.rows}-{'-'.join(sections)}.json"
+        some_shapes = options.shapes if jobs and set(options.shapes) < set(shapes.NAMES) else []
+        file = SAVED / f"{'-'.join([str(record.rows), *sections, *some_shapes])}.json"
         record.write(file)
         PROGRESS.print(f"saved as {file}")
     return 1 if record.failed or record.disagreements else 0
