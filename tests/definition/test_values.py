@@ -85,6 +85,7 @@ def test_a_choice_names_what_there_is_to_choose_from(lines: Lines, said: str) ->
         ({"window": '"1h"'}, "window must be a table, got '1h'"),
         ({"source": '"/data"'}, "source must be a table, got '/data'"),
         ({"source.key": '"page"'}, "source.key must be a list, got 'page'"),
+        ({"source.path": "3"}, "source.path must be text or a list of texts, got 3"),
         ({"source.key": "[1]"}, "source.key.0 must be text, got 1"),
         ({"aggregates.clicks": "1"}, "aggregates.clicks must be text, got 1"),
         (

@@ -14,6 +14,7 @@ from backstream.spark.java import (
     ASK_FOR_HUGE_PAGES,
     ASKED_FOR,
     FIRST_COMPILER,
+    LOG_SETTINGS,
     OPTIONS_VARIABLE,
     PARALLEL_COLLECTOR,
     SMALL_INPUT_BYTES,
@@ -105,10 +106,13 @@ def test_the_java_of_a_session_asks(spark: SparkSession) -> None:
     assert ASK_FOR_HUGE_PAGES in list(actual)
 
 
+LOGS = f"-Dlog4j2.configurationFile={LOG_SETTINGS}"
+
+
 def options_within(heap: str | None, input_bytes: int | None = None) -> list[str]:
-    """Return the options of a Java that is started on a machine without huge pages."""
+    """Return the options of a Java that is started on a machine without huge pages, except that for logs."""
     with tune_java(heap, input_bytes):
-        return os.environ.get(OPTIONS_VARIABLE, "").split()
+        return [option for option in os.environ.get(OPTIONS_VARIABLE, "").split() if option != LOGS]
 
 
 @pytest.fixture
@@ -162,3 +166,18 @@ def test_what_one_java_is_asked_for_is_not_asked_of_the_next(no_huge_pages: pyte
 
     assert options_within("6g") == ["-Xss4m", PARALLEL_COLLECTOR, "-Xms6g"]
     assert os.environ[OPTIONS_VARIABLE] == "-Xss4m"
+
+
+@pytest.mark.parametrize("place", ["nowhere", OPTIONS_VARIABLE, "log4j2.properties"])
+def test_spark_logs_errors_only_unless_the_user_has_settings_for_its_logs(
+    place: str, tmp_path: Path, no_huge_pages: pytest.MonkeyPatch
+) -> None:
+    if place == OPTIONS_VARIABLE:
+        no_huge_pages.setenv(place, "-Dlog4j2.configurationFile=/etc/spark/logs.properties")
+    elif place != "nowhere":
+        (tmp_path / place).write_text("rootLogger.level = info\n")
+
+    with tune_java("1g"):
+        options = os.environ.get(OPTIONS_VARIABLE, "").split()
+
+    assert (LOGS in options) == (place == "nowhere")

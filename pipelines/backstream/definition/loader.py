@@ -62,9 +62,8 @@ def parse_definition(content: Mapping[str, Any], where: str) -> Definition:
     try:
         return Definition.model_validate(with_united_source(content))
     except ValidationError as error:
-        raise SpecError(
-            format_problems("problems", [_error_text(details) for details in error.errors()], where)
-        ) from None
+        lines = dict.fromkeys(_error_text(details) for details in error.errors())
+        raise SpecError(format_problems("problems", [*lines], where)) from None
 
 
 def resolve_paths(definition: Definition, home: Home) -> Definition:
@@ -150,7 +149,9 @@ _RULES = {
     "float_parsing": "be a number",
     "string_pattern_mismatch": "be lower-case words, joined by single underscores",
 }
-_NO_KEYS = {"tumbling", "sliding", "session", "cumulate", "[key]", "parts"}
+_TEXT_OR_LIST = {"str", "tuple[str, ...]"}
+"""The last part of pydantic's error location for a value that is neither text nor a list of texts."""
+_NO_KEYS = {"tumbling", "sliding", "session", "cumulate", "[key]", "parts", *_TEXT_OR_LIST}
 """Parts of pydantic's error locations that are not keys: the kind of a window, and `[key]` for an invalid key."""
 
 
@@ -164,6 +165,8 @@ def _error_text(error: ErrorDetails) -> str:
     if error["type"] == "value_error":
         sentence = str(error["ctx"]["error"])
         return sentence if key == "definition" else f"{key} {sentence}"
+    if error["type"] in _RULES and error["loc"][-1] in _TEXT_OR_LIST:
+        return f"{key} must be text or a list of texts, got {error['input']!r}"
     if error["type"] in _RULES:
         return f"{key} must {_RULES[error['type']]}, got {error['input']!r}"
     expected = error["msg"].replace("Input should be ", "must be ").replace("String should", "must").rstrip(".")

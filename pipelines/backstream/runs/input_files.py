@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Self
 
@@ -56,6 +56,10 @@ class FileList:
         """Return the names, such as `a.json, b.json and 3 more`."""
         more = self.count - len(self.first)
         return ", ".join(self.first) + (f" and {more:,} more" if more else "")
+
+    def shorten(self) -> Self:
+        """Return the list with its first name only."""
+        return replace(self, first=self.first[:1])
 
     @property
     def count_text(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from backstream.runs.input_files import SHOWN
+from backstream.runs.input_files import HIDDEN, SHOWN
 from backstream.runs.plan import Plan
 
 REMOVED_HINT = (
@@ -30,7 +30,8 @@ def _describe_snapshots(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _describe_unread(plan: Plan) -> Iterator[tuple[str, str]]:
-    for reason, files in plan.ignored.items():
+    for reason, found in plan.ignored.items():
+        files = found.shorten() if reason == HIDDEN else found  # Spark adds such a file to each that it writes
         yield "No data", f"{files.count_text} with {reason}: {files}"
     if plan.unopened:
         yield "Not opened", f"{plan.unopened.count_text} in folders that cannot hold the range: {plan.unopened}"

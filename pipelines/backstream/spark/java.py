@@ -1,4 +1,4 @@
-"""Choose the options of the driver's Java: class archive, memory pages, garbage collector, and compiler.
+"""Choose the options of the driver's Java: class archive, memory pages, garbage collector, compiler, and logs.
 
 Spark has some 20,000 classes. Java reads, verifies, and links each class at its first use, which takes four
 seconds per process. With a class archive (class data sharing, "CDS",
@@ -168,6 +168,8 @@ _CHOSEN = re.compile("HugePages|LargePages|HugeTLBFS")
 _ARCHIVE = re.compile("SharedArchiveFile|ArchiveClassesAtExit|-Xshare|-Xlog")
 _COLLECTOR = re.compile(r"-XX:\+Use\w*GC|-Xms")
 _COMPILER = re.compile(r"Tiered|-XX:.*Compil|-Xint|-Xcomp")
+LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+_LOG_FILES = "log4j*"
 _VARIABLES = (OPTIONS_VARIABLE, "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 
 
@@ -210,7 +212,13 @@ def tune_java(heap: str | None, input_bytes: int | None = None) -> Iterator[None
     """
     before, is_free = os.environ.get(OPTIONS_VARIABLE), not _ARCHIVE.search(_user_options())
     archive = archive_options() if is_free else ""
-    _add_options(*_huge_pages_options(), archive, *_collector_options(heap), *_compiler_options(input_bytes))
+    _add_options(
+        *_huge_pages_options(),
+        archive,
+        *_collector_options(heap),
+        *_compiler_options(input_bytes),
+        *_log_options(),
+    )
     try:
         yield
     finally:
@@ -244,6 +252,12 @@ def _huge_pages_options() -> list[str]:
     of these addresses. Java has the option on Linux only.
     """
     return [ASK_FOR_HUGE_PAGES] if huge_page_options() == ASKED_FOR and not _CHOSEN.search(_user_options()) else []
+
+
+def _log_options() -> list[str]:
+    """Return the option with the settings for logs, unless the user has some, or a space would split the path."""
+    has_own = "log4j" in _user_options() or any(conf_folder().glob(_LOG_FILES))
+    return [] if has_own or " " in str(LOG_SETTINGS) else [f"-Dlog4j2.configurationFile={LOG_SETTINGS}"]
 
 
 def _collector_options(heap: str | None) -> list[str]:

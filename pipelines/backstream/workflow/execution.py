@@ -152,6 +152,7 @@ def run_range(request: PlanRequest, observer: RunObserver, *, is_replan: bool = 
         QualityError: when the quality gate fails; nothing is published.
         BackstreamError: when a step fails; the ledger records the failure.
     """
+    load_definition(request.definition)  # an error in it must come before Java's first lines
     is_new = is_replan or bool(request.gate_override)
     spark = SparkStart(request.definition)  # starts while the run is planned
     plan = None if is_new else _find_interrupted_plan(request, observer)
