@@ -68,6 +68,9 @@ _TRACE_LOGGERS = (
 """The Java loggers that each print the trace of a failed task."""
 
 
+_LOOKED_UP_CLASSES = ("functions", "org.apache.spark.sql.functions", "PythonSQLUtils", "PythonUtils")
+
+
 def submitted_session(name: str) -> SparkSession:
     """Return the session of an application that spark-submit started, which sets master and resources."""
     return _get_or_create(SparkSession.builder.appName(name), _SETTINGS)
@@ -99,9 +102,20 @@ def _get_or_create(builder: SparkSession.Builder, settings: Mapping[str, str]) -
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    _keep_classes(session)
     if (session.sparkContext.master or "").startswith("local"):
         _silence_trace_loggers(session)
     return session
+
+
+def _keep_classes(session: SparkSession) -> None:
+    """Keep the Java classes that PySpark looks up at each call of a SQL function.
+
+    A lookup makes Java search all its jars, once per package that PySpark imports. A replay has some 700 of them.
+    """
+    jvm = session.sparkContext._jvm  # noqa: SLF001 - the only way to the classes
+    for name in _LOOKED_UP_CLASSES:
+        setattr(jvm, name, getattr(jvm, name))
 
 
 def _silence_trace_loggers(session: SparkSession) -> None:
