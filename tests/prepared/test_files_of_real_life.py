@@ -23,7 +23,8 @@ from backstream.errors import ContractError, PlanError, QualityError, StorageErr
 from backstream.runs.home import Home
 from backstream.runs.input_notes import describe_inputs
 from backstream.workflow.check_definition import check_definition
-from backstream.workflow.prepare import PreparedFiles, prepare_source
+from backstream.workflow.prepare import prepare_source
+from backstream.workflow.prepared_batches import PreparedFiles
 
 EVENTS = make_events(40)
 

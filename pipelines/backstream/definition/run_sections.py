@@ -28,7 +28,7 @@ class Backfill(Section):
     """Maximum number of events of adjacent chunks that run as one Spark job; 0: one job per chunk."""
     engine: Literal["auto", "spark", "native"] = "auto"
     """Engine that computes the windows. `native` is DuckDB inside Spark tasks, which supports most definitions.
-    `auto` uses it for these definitions, and Spark for the others."""
+    `auto` uses it for these definitions, and Spark for the others. With `spark`, Spark also prepares all files."""
     mode: Mode = Mode.RECOMPUTE
     """The mode of runs that don't set one."""
     publish: Literal["first", "live", "final"] = "final"

@@ -16,9 +16,10 @@ from backstream.runs.input_files import HIDDEN, SUFFIXES, FileList
 from backstream.source.folders import walk_files
 from backstream.source.wildcards import has_wildcard, is_hidden, split_pattern
 
+JSON_SUFFIXES = (".json", ".jsonl", ".ndjson", ".log", ".txt", "")
 _SUFFIXES_BY_FORMAT = {
     "parquet": SUFFIXES,
-    "json": (".json", ".jsonl", ".ndjson", ".log", ".txt", ""),
+    "json": JSON_SUFFIXES,
     "csv": (".csv", ".tsv", ".txt", ""),
     "orc": (".orc", ""),
     "avro": (".avro", ""),

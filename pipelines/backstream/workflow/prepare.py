@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,7 +18,6 @@ from backstream.definition.prepared import (
     reads_copies,
     reads_prepared_files,
     reason_to_prepare,
-    transformation,
 )
 from backstream.definition.source_section import Source
 from backstream.errors import PlanError
@@ -31,47 +28,18 @@ from backstream.source.equal_files import counts_equal_files_twice, find_equal_f
 from backstream.source.folder_periods import FolderPeriods
 from backstream.source.prepared import (
     BatchCounts,
-    PreparedBatch,
     PreparedSource,
     SourceListing,
-    split_into_batches,
 )
 from backstream.source.raw_files import RawFile, list_raw_files
+from backstream.workflow.prepared_batches import PreparedFiles, prepare_batches
 from backstream.workflow.raw_source import RawSource, copy_source, must_convert
-from backstream.workflow.side_inputs import LoadedInputs, load_side_inputs, pin_side_inputs
+from backstream.workflow.side_inputs import load_side_inputs, pin_side_inputs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backstream.spark.preparation.damaged_files import DamagedFileError
-    from backstream.spark.preparation.settings import Preparation
-
 log = logging.getLogger(__name__)
-
-_AT_ONCE = 2
-"""Number of batches that are prepared at the same time: one is read while Spark plans the other."""
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedFiles:
-    """The result of a preparation: the number of raw files that were read, and their records."""
-
-    files: int
-    counts: BatchCounts
-
-    @classmethod
-    def sum(cls, results: Sequence[PreparedFiles]) -> PreparedFiles:
-        """Return the result for all sources together."""
-        counts = BatchCounts.sum(result.counts for result in results)
-        return cls(sum(result.files for result in results), counts)
-
-    def __str__(self) -> str:
-        """Return the counts as text."""
-        counts = self.counts
-        transformed = f", {counts.returned:,} transformed" if counts.returned != counts.read else ""
-        left_out = f", {counts.left_out:,} left out by source.where" if counts.left_out else ""
-        unreadable = f", {counts.unreadable:,} unreadable" if counts.unreadable else ""
-        return f"{self.files:,} new files, {counts.read:,} records{transformed}{left_out}{unreadable}"
 
 
 def prepare_source(
@@ -147,11 +115,10 @@ def _prepare_single_source(request: _Request, *, is_needed: bool) -> PreparedFil
         size_mb = sum(file.size_bytes for file in files) / 1e6
         note(f"preparing {len(files):,} new files of {name}, {size_mb:,.1f} MB")
         with load_side_inputs(definition, home, where, request.spark, prepared.folder) as sides:
-            counts = _prepare_batches(prepared, files, source, sides, request.spark())
+            result = prepare_batches(prepared, files, source, sides, request.spark())
         prepared.remove_batches(changes.outdated)
         listing.write(prepared.folder)
         source.write_state(prepared.folder)
-    result = PreparedFiles(len(files), counts)
     note(f"prepared {result}")
     return result
 
@@ -182,77 +149,6 @@ def _find_second_deliveries(
     if not new_files:
         return {path: first for path, first in former.equal_files.items() if {path, first} <= sizes.keys()}
     return find_equal_files(sizes, source.definition.source.format)
-
-
-def _prepare_batches(
-    prepared: PreparedSource,
-    files: Sequence[RawFile],
-    source: RawSource,
-    sides: LoadedInputs,
-    spark: SparkSession,
-) -> BatchCounts:
-    from backstream.spark.preparation.settings import Preparation
-    from backstream.spark.session import ship_package
-
-    code = transformation(source.definition.source)
-    if code is not None:
-        ship_package(spark.sparkContext, code.target)
-
-    def prepare_batch(batch: Sequence[RawFile]) -> BatchCounts:
-        with (
-            source.local_files(batch, prepared.folder, lambda: spark) as local,
-            prepared.new_batch() as draft,
-        ):
-            preparation = Preparation(
-                local.definition,
-                source.where,
-                code,
-                fetched=local.folder,
-                addresses=local.addresses,
-                side_inputs=sides.rows,
-            )
-            counts, skipped = _prepare_batch(
-                spark, preparation, {file: local.paths[file] for file in batch}, draft
-            )
-            periods = FolderPeriods(source.definition.source, source.where)
-            is_promised = source.definition.source.partition_filter is not None
-            misplaced = periods.find_misplaced(draft) if is_promised else []
-            prepared.add_batch(
-                PreparedBatch(draft, tuple(batch), counts, tuple(skipped), sides.pinned, tuple(misplaced))
-            )
-            return counts
-
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return BatchCounts.sum(pool.map(prepare_batch, split_into_batches(files)))
-
-
-def _prepare_batch(
-    spark: SparkSession, preparation: Preparation, paths: Mapping[RawFile, str], draft: Path
-) -> tuple[BatchCounts, list[SkippedFile]]:
-    """Prepare raw files, given with their local paths; return the counts, and the damaged files that are left out.
-
-    Raises:
-        DamagedFileError: when a file is damaged, and the definition does not skip it.
-    """
-    from backstream.spark.preparation.damaged_files import DamagedFileError
-    from backstream.spark.preparation.prepare import prepare_files
-
-    skipped: list[SkippedFile] = []
-    while True:
-        left_out = {file.path for file in skipped}
-        readable = sorted({path for file, path in paths.items() if file.path not in left_out})
-        try:
-            return prepare_files(spark, preparation, readable, draft), skipped
-        except DamagedFileError as error:
-            if preparation.definition.source.corrupt_files == "fail":
-                raise
-            skipped.append(_skipped_file(paths, error))
-            shutil.rmtree(draft, ignore_errors=True)
-
-
-def _skipped_file(batch: Iterable[RawFile], error: DamagedFileError) -> SkippedFile:
-    (file,) = (file for file in batch if file.path == error.path)
-    return SkippedFile(file.path, file.size_bytes, file.modified_ms, error.reason)
 
 
 @dataclass(frozen=True, slots=True)

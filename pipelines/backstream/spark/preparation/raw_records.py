@@ -114,5 +114,18 @@ def add_raw_file(rows: DataFrame, preparation: Preparation) -> DataFrame:
     file = F.col("_metadata.file_path")
     if preparation.fetched is None:
         return rows.withColumn(FILE, file)
-    folder = re.escape(file_uri(str(preparation.fetched)).removeprefix("file:/"))
-    return rows.withColumn(FILE, F.regexp_replace(file, f"^file:/+{folder}/([a-z0-9]+)/", "$1://"))
+    return rows.withColumn(FILE, F.regexp_replace(file, _copies_pattern(preparation.fetched), "$1://"))
+
+
+def raw_file_uri(path: str, preparation: Preparation) -> str:
+    """Return the value of `FILE` for a raw file."""
+    uri = file_uri(path)
+    if preparation.fetched is None:
+        return uri
+    return re.sub(_copies_pattern(preparation.fetched), r"\1://", uri)
+
+
+def _copies_pattern(folder: Path) -> str:
+    """Return the pattern of the beginning of a copy's URI, with the scheme of the original as a group."""
+    root = re.escape(file_uri(str(folder)).removeprefix("file:/"))
+    return f"^file:/+{root}/([a-z0-9]+)/"

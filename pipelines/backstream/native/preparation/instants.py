@@ -1,0 +1,98 @@
+"""Convert texts and numbers to instants with the values that Spark has, or refuse them."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from backstream.definition.values import TimeUnit
+from backstream.native.preparation.task import UnusualInputError
+
+INSTANT = pa.timestamp("us", "UTC")
+_LOCAL = pa.timestamp("us")
+_TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
+_ZONE = r"(?:Z|[+-](?:(?:0[0-9]|1[0-7]):[0-5][0-9]|18:00))"
+_WITH_ZONE, _WITHOUT_ZONE = _TIME + _ZONE, _TIME
+_FIRST_US = pa.scalar(datetime(1, 1, 2, tzinfo=UTC), INSTANT).value
+_LAST_US = pa.scalar(datetime(9999, 12, 30, tzinfo=UTC), INSTANT).value
+"""Bounds within which the year of a text is from 1 to 9999 in any time zone."""
+_FACTORS = {TimeUnit.SECONDS: 1_000_000, TimeUnit.MILLISECONDS: 1_000, TimeUnit.MICROSECONDS: 1}
+_MAX_EPOCH_US = 2**62
+"""The bound of numbers that Spark's preparation accepts."""
+
+
+def instants_of_texts(texts: pa.StringArray, *, needs_zone: bool = False) -> pa.TimestampArray:
+    """Return the instants of full ISO 8601 texts, such as `2024-03-01T08:00:00.5Z`; without a zone, they are UTC.
+
+    Raises:
+        UnusualInputError: if one of them has another form, or some have a zone and others don't.
+    """
+    has_zone = _find_form(texts)
+    if needs_zone and not has_zone:
+        msg = "a time has no time zone"
+        raise UnusualInputError(msg)
+    try:
+        instants = texts.cast(INSTANT if has_zone else _LOCAL).view(INSTANT)
+    except pa.ArrowInvalid as error:  # e.g., 30 February
+        raise UnusualInputError(str(error)) from None
+    bounds = pc.min_max(instants)
+    if bounds["min"].is_valid and (bounds["min"].value < _FIRST_US or bounds["max"].value > _LAST_US):
+        msg = "a time is not between the years 1 and 9999"
+        raise UnusualInputError(msg)
+    return instants
+
+
+def _find_form(texts: pa.StringArray) -> bool:
+    """Return whether the texts have a time zone; all or none of them must have one."""
+    first = next((text.as_py() for text in texts if text.is_valid), None)
+    if first is None:
+        return True
+    has_zone = re.fullmatch(_WITH_ZONE, first) is not None
+    if _are_like(first, texts) and (has_zone or re.fullmatch(_WITHOUT_ZONE, first)):
+        return has_zone
+    form = _WITH_ZONE if has_zone else _WITHOUT_ZONE
+    if pc.all(pc.match_substring_regex(texts, f"^(?:{form})$")).as_py() is False:
+        msg = "a time is not a full ISO 8601 time, or only some have a time zone"
+        raise UnusualInputError(msg)
+    return has_zone
+
+
+def _are_like(first: str, texts: pa.StringArray) -> bool:
+    """Return whether texts differ from the first one in their digits only.
+
+    Programs write all times in one form, and this is much faster than a regular expression.
+    """
+    if texts.null_count or not first.isascii():
+        return False
+    count, length = len(texts), len(first)
+    _, offset_buffer, data_buffer = texts.buffers()
+    offsets = np.frombuffer(offset_buffer, np.int32, count + 1, texts.offset * 4)
+    if not (np.diff(offsets) == length).all():
+        return False
+    data = np.frombuffer(data_buffer, np.uint8, count * length, int(offsets[0]))
+    low = np.frombuffer("".join("0" if each.isdigit() else each for each in first).encode() * count, np.uint8)
+    span = np.frombuffer(bytes(9 if each.isdigit() else 0 for each in first) * count, np.uint8)
+    return bool((data - low <= span).all())  # bytes wrap around below `low`
+
+
+def instants_of_numbers(numbers: pa.Array, unit: TimeUnit) -> pa.TimestampArray:
+    """Return the instants of numbers since 1970 without nulls, in microseconds rounded down.
+
+    Raises:
+        UnusualInputError: if one of them is out of range.
+    """
+    values = numbers.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    if unit is TimeUnit.NANOSECONDS:
+        is_valid, micros = values > -_MAX_EPOCH_US, values // 1_000
+    else:
+        factor = _FACTORS[unit]
+        limit = _MAX_EPOCH_US // factor
+        is_valid, micros = (values > -limit) & (values < limit), values * factor
+    if not is_valid.all():
+        msg = "a time is out of range"
+        raise UnusualInputError(msg)
+    return pa.array(micros, pa.int64()).view(INSTANT)

@@ -1,0 +1,99 @@
+"""Convert parsed JSON lines to the rows of prepared files, with the columns and types that Spark writes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from backstream.definition import prepared
+from backstream.eventtime.records import ONLY_PARTITION
+from backstream.eventtime.union import SEPARATOR
+from backstream.native.preparation.instants import INSTANT, instants_of_numbers, instants_of_texts
+from backstream.native.preparation.kinds import DOUBLE, TIMESTAMP, Leaf, list_leaves
+from backstream.native.preparation.task import JsonSpec, TimeSpec, UnionSpec, UnusualInputError
+
+
+class RowMaker:
+    """Maker of prepared rows from the declared columns of JSON lines."""
+
+    def __init__(self, spec: JsonSpec) -> None:
+        self._spec = spec
+        self._leaves = dict(list_leaves(spec.kinds))
+
+    def prepared_rows(self, records: pa.Table, uri: str) -> pa.Table:
+        """Return the prepared rows of readable records of one raw file.
+
+        Raises:
+            UnusualInputError: if a record has no time, or a value that Spark could read in another way.
+        """
+        values = {leaf: self._value(records, leaf) for leaf in self._leaves}
+        spec, count = self._spec, records.num_rows
+        columns = {prepared.EVENT_TIME: self._instants(values, spec.event)}
+        texts = [prepared.EVENT_TEXT]
+        if spec.arrival:
+            columns[prepared.ARRIVAL_TIME] = self._instants(values, spec.arrival)
+            texts.append(prepared.ARRIVAL_TEXT)
+        columns |= {name: values[leaf] for name, leaf in spec.payload.items()}
+        if spec.union:
+            columns |= _union_columns(spec.union, values, count)
+        columns |= {name: pa.nulls(count, pa.string()) for name in (*texts, prepared.RECORD, prepared.REASON)}
+        columns[prepared.FILE] = pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), [uri])
+        columns[prepared.LINE] = pa.nulls(count, pa.int64())
+        names = self._names_without_nulls()
+        fields = [pa.field(name, column.type, nullable=name not in names) for name, column in columns.items()]
+        return pa.table([*columns.values()], schema=pa.schema(fields))
+
+    def _names_without_nulls(self) -> set[str]:
+        """Return the columns that Spark declares as never null: those that don't depend on a record."""
+        union = self._spec.union
+        constants = {
+            prepared.FILE: True,
+            prepared.PARTITION: union is not None and union.partition is None,
+            prepared.SEQUENCE: union is not None and union.sequence is None,
+        }
+        return {name for name, is_constant in constants.items() if is_constant}
+
+    def _value(self, records: pa.Table, leaf: Leaf) -> pa.Array:
+        """Return a plain value of each record, of which Arrow has read timestamps as text."""
+        (column,) = records[leaf[0]].chunks
+        value = pc.struct_field(column, list(leaf[1:])) if leaf[1:] else column
+        kind = self._leaves[leaf]
+        if kind == TIMESTAMP:
+            return instants_of_texts(value)
+        if kind == DOUBLE:
+            _require_positive_zeros(value)
+        return value
+
+    def _instants(self, values: dict[Leaf, pa.Array], time: TimeSpec) -> pa.Array:
+        value = values[time.leaf]
+        if value.null_count:
+            msg = f"a record has no {time.name}"
+            raise UnusualInputError(msg)
+        if self._leaves[time.leaf] == TIMESTAMP:
+            return value
+        return (
+            instants_of_numbers(value, time.unit)
+            if time.unit
+            else instants_of_texts(value, needs_zone=time.needs_zone)
+        )
+
+
+def _require_positive_zeros(numbers: pa.Array) -> None:
+    """Check that no number is -0.0: for Spark, the text `-0` is an integer, and its zero has no sign."""
+    values = numbers.to_numpy(zero_copy_only=False)
+    if ((values == 0) & np.signbit(values)).any():
+        msg = "a number is a negative zero"
+        raise UnusualInputError(msg)
+
+
+def _union_columns(union: UnionSpec, values: dict[Leaf, pa.Array], count: int) -> dict[str, pa.Array]:
+    """Return the columns that all sources of a union have."""
+    partition = values[union.partition].cast(pa.string()) if union.partition else ONLY_PARTITION
+    names = pc.binary_join_element_wise(f"{union.name}{SEPARATOR}", partition, "")
+    sequence = values[union.sequence].cast(pa.int64()) if union.sequence else pa.array(np.zeros(count, np.int64))
+    return {
+        prepared.PARTITION: names if isinstance(names, pa.Array) else pa.repeat(names, count),
+        prepared.SEQUENCE: sequence,
+        prepared.MARKER: pa.nulls(count, INSTANT),
+    }

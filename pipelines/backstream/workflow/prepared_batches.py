@@ -1,0 +1,164 @@
+"""Prepare raw files in batches, natively where this is possible, and else with Spark."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from backstream.definition.prepared import transformation
+from backstream.runs.input_files import SkippedFile
+from backstream.source.folder_periods import FolderPeriods
+from backstream.source.prepared import BatchCounts, PreparedBatch, PreparedSource, split_into_batches
+from backstream.source.raw_files import RawFile
+from backstream.workflow.raw_source import RawSource
+from backstream.workflow.side_inputs import LoadedInputs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from backstream.spark.preparation.damaged_files import DamagedFileError
+    from backstream.spark.preparation.native_files import NativeFiles
+    from backstream.spark.preparation.settings import Preparation
+
+_AT_ONCE = 2
+"""Number of batches that are prepared at the same time: one is read while Spark plans the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedFiles:
+    """The result of a preparation: the number of raw files that were read, and their records.
+
+    `native` is the number of files that were prepared natively, and `reasons` has why each other one was not.
+    """
+
+    files: int
+    counts: BatchCounts
+    native: int = 0
+    reasons: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def sum(cls, results: Sequence[Self]) -> Self:
+        """Return the result for all sources or batches together."""
+        counts = BatchCounts.sum(result.counts for result in results)
+        reasons = {path: reason for result in results for path, reason in result.reasons.items()}
+        return cls(
+            sum(result.files for result in results), counts, sum(result.native for result in results), reasons
+        )
+
+    def __str__(self) -> str:
+        """Return the counts as text."""
+        counts = self.counts
+        transformed = f", {counts.returned:,} transformed" if counts.returned != counts.read else ""
+        left_out = f", {counts.left_out:,} left out by source.where" if counts.left_out else ""
+        unreadable = f", {counts.unreadable:,} unreadable" if counts.unreadable else ""
+        records = f"{counts.read:,} records{transformed}{left_out}{unreadable}"
+        engines = f"; {self._engines_text}" if self.files else ""
+        return f"{self.files:,} new files, {records}{engines}"
+
+    @property
+    def _engines_text(self) -> str:
+        if not self.reasons:
+            return f"natively {self.native:,}"
+        path, reason = next(iter(self.reasons.items()))
+        example = f", e.g., {path}" if self.native else ""
+        return f"natively {self.native:,}, by Spark {self.files - self.native:,}, because {reason}{example}"
+
+
+def prepare_batches(
+    prepared: PreparedSource,
+    files: Sequence[RawFile],
+    source: RawSource,
+    sides: LoadedInputs,
+    spark: SparkSession,
+) -> PreparedFiles:
+    """Prepare raw files, and add a batch for each group of them.
+
+    Raises:
+        SpecError: when an expression or a column of the source is wrong.
+        DamagedFileError: when a file is damaged, and the definition does not skip it.
+    """
+    from backstream.spark.preparation.settings import Preparation
+    from backstream.spark.session import ship_package
+
+    code = transformation(source.definition.source)
+    if code is not None:
+        ship_package(spark.sparkContext, code.target)
+
+    def prepare_batch(batch: Sequence[RawFile]) -> PreparedFiles:
+        with (
+            source.local_files(batch, prepared.folder, lambda: spark) as local,
+            prepared.new_batch() as draft,
+        ):
+            preparation = Preparation(
+                local.definition,
+                source.where,
+                code,
+                fetched=local.folder,
+                addresses=local.addresses,
+                side_inputs=sides.rows,
+            )
+            result, skipped = _prepare_batch(spark, preparation, local.paths, draft)
+            periods = FolderPeriods(source.definition.source, source.where)
+            is_promised = source.definition.source.partition_filter is not None
+            misplaced = periods.find_misplaced(draft) if is_promised else []
+            prepared.add_batch(
+                PreparedBatch(draft, tuple(batch), result.counts, tuple(skipped), sides.pinned, tuple(misplaced))
+            )
+            return result
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return PreparedFiles.sum(list(pool.map(prepare_batch, split_into_batches(files))))
+
+
+def _prepare_batch(
+    spark: SparkSession, preparation: Preparation, paths: Mapping[RawFile, str], draft: Path
+) -> tuple[PreparedFiles, list[SkippedFile]]:
+    """Prepare raw files, given with their local paths; return the result, and the damaged files that are left out.
+
+    Raises:
+        DamagedFileError: when a file is damaged, and the definition does not skip it.
+    """
+    from backstream.spark.preparation.native_files import prepare_native_files
+
+    scratch = draft.with_name(f"{draft.name}-native")
+    try:
+        native = prepare_native_files(spark, preparation, sorted({*paths.values()}), scratch)
+        counts, skipped = _prepare_with_spark(spark, preparation, paths, native, draft)
+        for output in native.outputs:
+            output.rename(draft / output.name)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    counts = BatchCounts.sum([counts, BatchCounts(native.rows, native.rows, 0, 0)])
+    return PreparedFiles(len(paths), counts, len(native.paths), native.reasons), skipped
+
+
+def _prepare_with_spark(
+    spark: SparkSession, preparation: Preparation, paths: Mapping[RawFile, str], native: NativeFiles, draft: Path
+) -> tuple[BatchCounts, list[SkippedFile]]:
+    """Prepare the raw files that are not prepared natively; return the counts, and the files that are left out."""
+    from backstream.spark.preparation.damaged_files import DamagedFileError
+    from backstream.spark.preparation.prepare import prepare_files
+
+    remaining = {*paths.values()}.difference(native.paths)
+    skipped: list[SkippedFile] = []
+    while True:
+        left_out = {file.path for file in skipped}
+        readable = sorted(
+            {path for file, path in paths.items() if path in remaining and file.path not in left_out}
+        )
+        try:
+            return prepare_files(spark, preparation, readable, draft), skipped
+        except DamagedFileError as error:
+            if preparation.definition.source.corrupt_files == "fail":
+                raise
+            skipped.append(_skipped_file(paths, error))
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+def _skipped_file(batch: Iterable[RawFile], error: DamagedFileError) -> SkippedFile:
+    (file,) = (file for file in batch if file.path == error.path)
+    return SkippedFile(file.path, file.size_bytes, file.modified_ms, error.reason)
