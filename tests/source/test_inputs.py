@@ -18,10 +18,11 @@ from typer.testing import CliRunner
 from backstream.cli import app
 from backstream.definition.loader import load_definition
 from backstream.errors import PlanError
-from backstream.runs.home import HOME_VARIABLE
+from backstream.runs.home import HOME_VARIABLE, Home
 from backstream.runs.input_files import HIDDEN, OTHER_SUFFIX, FileList, SkippedFile
 from backstream.runs.input_notes import REMOVED_HINT, describe_inputs
 from backstream.runs.plan import Mode, Plan
+from backstream.source.files import sum_source_bytes
 
 
 def test_files_that_are_no_data_are_ignored_and_listed(tmp_path: Path) -> None:
@@ -300,3 +301,20 @@ def skipped_beside_a_sound_one(folder: Path) -> tuple[SkippedFile, ...]:
     """Return the skipped files of a plan with one more, sound file."""
     write_days(folder, 2)
     return planned(folder, write_definition(folder, SKIP), until="2024-03-03").skipped
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"), [("${BACKSTREAM_HOME}/raw", 30), ("/nowhere", None), ("s3://bucket/raw", None)]
+)
+def test_the_size_of_a_source_is_known_before_it_is_prepared(
+    path: str, expected: int | None, tmp_path: Path
+) -> None:
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/a.json").write_text("{}\n" * 10)
+    (tmp_path / "raw/b.csv").write_text("not read")
+    definition = tmp_path / "clicks.toml"
+    definition.write_text(
+        f'name = "clicks"\n[source]\npath = "{path}"\nformat = "json"\nevent_time = "t"\n'
+        'columns = { t = "timestamp" }\n[window]\nkind = "tumbling"\nsize = "1h"\n[aggregates]\nn = "count(*)"\n'
+    )
+    assert sum_source_bytes(definition, Home(tmp_path)) == expected

@@ -9,15 +9,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backstream.definition.loader import load_definition
-from backstream.definition.prepared import reads_copies, reads_prepared_files
+from backstream.definition.loader import load_definition, resolve_raw_paths
+from backstream.definition.prepared import (
+    list_single_sources,
+    reads_copies,
+    reads_prepared_files,
+    reason_to_copy,
+)
 from backstream.definition.source_section import Source
 from backstream.errors import BackstreamError, PlanError
 from backstream.eventtime.instants import epoch_ms
+from backstream.runs.home import Home
 from backstream.runs.input_files import HIDDEN, FileList, reason_ignored
 from backstream.runs.plan import InputFile
 from backstream.source.folders import walk_files
-from backstream.source.raw_files import expand_path
+from backstream.source.raw_files import expand_path, list_raw_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,11 +70,19 @@ def list_source_files(source: Source, where: str) -> SourceFiles:
     return SourceFiles(tuple(in_order), {} if is_prepared else by_reason)
 
 
-def sum_source_bytes(definition: Path) -> int | None:
-    """Return the size of all files of a definition's source in bytes; None if planning would fail."""
+def sum_source_bytes(definition: Path, home: Home) -> int | None:
+    """Return the size of all local files of a definition's source in bytes; None if it is not known.
+
+    Args:
+        definition: the TOML file.
+        home: the folder that `${BACKSTREAM_HOME}` in paths means.
+    """
     try:
-        source = load_definition(definition).source
-        return sum(path.stat().st_size for path in list_source_files(source, str(definition)).paths)
+        resolved = resolve_raw_paths(load_definition(definition), home)
+        sources = [single.source for single in list_single_sources(resolved)]
+        if any(map(reason_to_copy, sources)):
+            return None
+        return sum(file.size_bytes for source in sources for file in list_raw_files(source, str(definition)))
     except (BackstreamError, OSError):
         return None
 

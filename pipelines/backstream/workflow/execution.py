@@ -46,9 +46,8 @@ class SparkStart:
         from backstream.spark.session import local_session
 
         try:
-            self._future.set_result(
-                local_session(f"backstream {definition.stem}", input_bytes=sum_source_bytes(definition))
-            )
+            input_bytes = sum_source_bytes(definition, Home.from_environment())
+            self._future.set_result(local_session(f"backstream {definition.stem}", input_bytes=input_bytes))
         except Exception as error:  # noqa: BLE001 - `session` raises it
             self._future.set_exception(error)
 
