@@ -211,8 +211,12 @@ WHOLE_JOBS = (
             "a script by hand",
             f"{shape}, by hand",
         )
-        for shape, name in (("json-lines", "JSON lines"), ("iceberg", "Iceberg"))
-        for way, limit in (("recompute", 1.2), ("replay", 1.5))
+        for shape, name, way, limit in (
+            ("json-lines", "JSON lines", "recompute", 1.2),
+            ("json-lines", "JSON lines", "replay", 1.2),
+            ("iceberg", "Iceberg", "recompute", 1.2),
+            ("iceberg", "Iceberg", "replay", 1.5),
+        )
     ),
     _at_most(
         1.1,
