@@ -18,6 +18,7 @@ from backstream.eventtime.records import Fate
 from backstream.runs.manifest import Manifest, StagedFile
 from backstream.runs.plan import Plan
 from backstream.spark import staging
+from backstream.spark.attempt import Attempt
 from backstream.spark.counted_writes import write_parquet
 from backstream.spark.windows import fate_counts
 
@@ -170,7 +171,7 @@ def lost_row(suffix: str) -> Iterator[None]:
     """Lose one row of a table before it is written."""
     write = staging.write_staged_files
 
-    def broken(rows: DataFrame, table: str, attempt: staging.Attempt) -> staging.Staged:
+    def broken(rows: DataFrame, table: str, attempt: Attempt) -> staging.Staged:
         if table == suffix:
             count = {"panes": "record_count__final", "metrics": "events", "": "record_count"}[suffix]
             rows = rows.exceptAll(rows.where(F.col(count) > 0).limit(1))

@@ -22,6 +22,7 @@ from tests.crash.conftest import DAYS
 from tests.crash.world import HERE, World
 
 from backstream.runs.manifest import Manifest
+from backstream.storage.finished_chunks import is_staged
 
 KILLS = int(os.environ.get("BACKSTREAM_KILLS", "15"))
 SEED = os.environ.get("BACKSTREAM_SEED", "1")
@@ -105,7 +106,7 @@ def find_finished_chunks(world: World, trigger: str) -> dict[str, int]:
     if plan is None:
         return {}
     done = world.manifests(trigger)
-    return {name: at for name, at in done.items() if Manifest.read(plan.folder.path / "chunks" / name).is_staged()}
+    return {name: at for name, at in done.items() if is_staged(Manifest.read(plan.folder.path / "chunks" / name))}
 
 
 def place(moments: list[str]) -> str:

@@ -32,6 +32,7 @@ from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Mode, Plan
 from backstream.spark.chunk_job import replay_chunk
 from backstream.spark.session import SMALL_DATA_SETTINGS
+from backstream.storage.finished_chunks import is_staged
 from backstream.workflow import plan_run
 from backstream.workflow.plan_request import PlanRequest
 
@@ -153,4 +154,4 @@ def test_spark_reports_a_full_disk_and_a_retry_completes_the_chunk(
         assert lines[1].startswith(f"  it stages files in {home.warehouse}/backstream/clicks/data/{plan.run_id}")
         assert not plan.folder.manifest("0000").exists()
         ballast.unlink()
-        assert replay_chunk(spark, plan, plan.chunks[0]).is_staged()
+        assert is_staged(replay_chunk(spark, plan, plan.chunks[0]))

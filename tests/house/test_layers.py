@@ -55,7 +55,7 @@ def test_every_room_is_bound_by_the_contracts_that_concern_it() -> None:
         ),
     }
     assert sources("great-expectations") == {
-        *("eventtime", "runs", "definition", "source", "native", "spark", "lake"),
+        *("eventtime", "runs", "storage", "definition", "source", "native", "spark", "lake"),
     }
     assert sources("standard-library") == {"errors", "text", "user_code", "eventtime", "runs"}
 

@@ -170,7 +170,7 @@ def test_a_file_made_young_at_the_last_moment_is_put_back(lake: Lake, monkeypatc
 
     def renamed(path: Path, target: Path) -> Path:
         if str(path) == file.path:
-            maintenance.touch_staged_files(manifests)
+            maintenance.protect_staged_files(plan, manifests)
         return rename(path, target)
 
     monkeypatch.setattr(Path, "rename", renamed)

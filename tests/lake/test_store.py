@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -17,7 +19,7 @@ from tests.lake.store import BUCKET, Store
 
 from backstream.errors import BackstreamError, ContractError, SetupError, SpecError, StorageError
 from backstream.eventtime.instants import DAY_MS, HOUR_MS
-from backstream.lake import file_copies, storage
+from backstream.lake import file_copies, maintenance, storage
 from backstream.lake import publish as publishing
 from backstream.lake.catalog import open_catalog_for_writing
 from backstream.lake.maintenance import vacuum_tables
@@ -26,8 +28,9 @@ from backstream.lake.reader import load_published_rows, load_rows
 from backstream.lake.rollback import roll_back_run
 from backstream.lake.storage import Warehouse
 from backstream.runs.home import WAREHOUSE_VARIABLE, Home
-from backstream.runs.manifest import Manifest
+from backstream.runs.manifest import Manifest, StagedFile
 from backstream.runs.plan import Plan
+from backstream.storage.stores import Stores
 
 if TYPE_CHECKING:
     from tests.lake.conftest import Lake
@@ -94,6 +97,89 @@ def test_a_second_attempt_copies_under_new_names_and_publishes_once(
     [location] = [task.file.file_path for task in lake.table().scan().plan_files()]
     assert location.removeprefix("s3://") not in left
     assert lake.table("flights__metrics").scan().to_arrow().num_rows == 1
+
+
+def staged_in_warehouse(lake: Lake, plan: Plan, windows: dict[str, int]) -> list[Manifest]:
+    """Return manifests of files that a job has staged in the warehouse, and remove those on the disk."""
+    stores, moved = Stores.from_environment(), []
+    for manifest in lake.staged(plan, windows):
+        files: dict[str, tuple[StagedFile, ...]] = {}
+        for suffix, staged in manifest.files.items():
+            places = {
+                file.path: file.path.replace(str(plan.staging(suffix)), plan.stored_staging(suffix))
+                for file in staged
+            }
+            stores.upload_all({place: Path(path) for path, place in places.items()})
+            files[suffix] = tuple(replace(file, path=places[file.path]) for file in staged)
+        moved.append(replace(manifest, files=files))
+    shutil.rmtree(lake.home.staging("flights"))
+    return moved
+
+
+def test_files_that_a_job_staged_in_the_warehouse_are_published_without_copies(lake: Lake, s3: Store) -> None:
+    lake.publish(*LATER, {AT: 1, "2013-02-02T05:00Z": 2})
+    plan = lake.plan(*DAY, "again")
+    manifests = staged_in_warehouse(lake, plan, {AT: 7})
+    before = data_files(s3)
+
+    assert publish_range(plan, manifests).rows == 1
+
+    assert lake.departures() == {AT: 7, "2013-02-02T05:00Z": 2}
+    [staged] = [file.path for manifest in manifests for file in manifest.files[""]]
+    assert staged in {task.file.file_path for task in lake.table().scan().plan_files()}
+    assert {key for key in data_files(s3) - before if not key.endswith("/.publication")} == set()
+
+
+def test_files_staged_by_lost_attempts_are_removed_from_the_warehouse(
+    lake: Lake, s3: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = lake.plan(*DAY)
+    manifests = staged_in_warehouse(lake, plan, {AT: 1})
+    publish_range(plan, manifests)
+    [used] = [file.path.removeprefix("s3://") for file in manifests[0].files[""]]
+    left = used.replace("-0/part-0.", "-lost/part-0.")
+    s3.filesystem.copy_file(used, left)
+    assert vacuum_tables(lake.home, "flights", WEEK_MS)[0].files == 0
+
+    in_days(monkeypatch, 8)
+    assert vacuum_tables(lake.home, "flights", WEEK_MS)[0].files == 2, (
+        "the leftover, and the mark of the publication"
+    )
+
+    assert data_files(s3) == {used}
+    assert lake.departures() == {AT: 1}
+
+
+def test_a_publication_and_a_vacuum_of_files_staged_long_ago_do_not_meet(
+    lake: Lake, s3: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.publish(*DAY, {AT: 1})
+    plan = lake.plan(*DAY, "again")
+    manifests = staged_in_warehouse(lake, plan, {AT: 7})
+    in_days(monkeypatch, 8)
+    listed = maintenance.list_reachable_files
+
+    def publishing(table: Any) -> set[str]:
+        found = listed(table)
+        maintenance.protect_staged_files(plan, manifests)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(maintenance, "list_reachable_files", publishing)
+        patch.setattr(storage, "is_older_than_grace", lambda *_: False)  # the mark is of today
+        vacuum_tables(lake.home, "flights", WEEK_MS)
+    assert {file.path.removeprefix("s3://") for file in manifests[0].files[""]} <= data_files(s3)
+
+    monkeypatch.setattr(storage, "time", time)
+    filesystem, folder = Stores.from_environment().open(plan.stored_staging(""))
+    storage.write_mark(filesystem, f"{folder}/.vacuum")
+    assert refusal(lambda: publish_range(plan, manifests), StorageError).startswith(
+        f"vacuum is removing the staged files of run {plan.run_id}\n  {plan.stored_staging('')}\n"
+    )
+    assert lake.departures() == {AT: 1}
+    filesystem.delete_file(f"{folder}/.vacuum")
+    publish_range(plan, manifests)
+    assert lake.departures() == {AT: 7}
 
 
 def test_old_copies_that_were_never_committed_are_removed(

@@ -132,7 +132,7 @@ def test_a_publication_protects_files_that_were_staged_long_ago(
 
     def publishing(*arguments: object) -> set[str]:
         found = listed(*arguments)
-        module.touch_staged_files(manifests)  # as `publish_range` does before it checks the files
+        module.protect_staged_files(plan, manifests)  # as `publish_range` does before it checks the files
         return found
 
     monkeypatch.setattr(module, "list_reachable_files", publishing)

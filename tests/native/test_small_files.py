@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from backstream.native.small_files import columns_by_group, load_columns, split_file
+from backstream.native.small_files import columns_by_group, split_file
+from backstream.storage.columns import load_columns
 
 NAMES = ["key", "at", "records"]
 BATCH_ROWS = 65_536
@@ -29,7 +30,7 @@ def test_files_that_are_read_together_give_what_each_gives_alone(files: list[str
     found = columns_by_group([files[:2], files[2:]], NAMES)
 
     assert found is not None
-    alone = [load_columns(Path(path), NAMES) for path in files]
+    alone = [load_columns(path, NAMES) for path in files]
     assert [each.to_pylist() for each in found] == [
         pa.concat_tables(alone[:2]).to_pylist(),
         alone[2].to_pylist(),
@@ -64,7 +65,7 @@ def test_a_part_that_goes_on_after_a_batch_is_one_file(tmp_path: Path) -> None:
         Path("day=2/part-00000.parquet"),
         Path("day=3/part-00000.parquet"),
     ]
-    numbers = [number for each in made for number in load_columns(each, ["n"])["n"].to_pylist()]
+    numbers = [number for each in made for number in load_columns(str(each), ["n"])["n"].to_pylist()]
     assert numbers == [*range(len(days))]
     assert not path.exists()
 
@@ -75,4 +76,4 @@ def test_a_part_that_ends_with_a_batch_is_one_file(tmp_path: Path) -> None:
 
     made = split_file(path, ["day"])
 
-    assert [load_columns(each, ["n"]).num_rows for each in made] == [BATCH_ROWS, 1]
+    assert [load_columns(str(each), ["n"]).num_rows for each in made] == [BATCH_ROWS, 1]

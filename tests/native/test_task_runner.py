@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from tests.lake.store import Store
 
 from backstream.eventtime.instants import DAY_MS, HOUR_MS
 from backstream.eventtime.intervals import Interval
@@ -26,6 +27,9 @@ from backstream.native.task import (
     WindowTask,
 )
 from backstream.native.task_runner import run_native_task
+from backstream.runs.home import WAREHOUSE_VARIABLE
+from backstream.storage.columns import load_columns
+from backstream.storage.stores import Stores
 
 START_MS = 19_783 * DAY_MS
 DAY = Interval(START_MS, START_MS + DAY_MS)
@@ -94,6 +98,44 @@ def test_two_tries_of_a_task_do_not_write_into_one_file(tmp_path: Path) -> None:
     assert {written(one), written(other), one.counts, other.counts} == {
         str(path) for path in (tmp_path / "out").iterdir()
     }
+
+
+def test_a_task_reads_objects_and_writes_objects(
+    tmp_path: Path, s3: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(WAREHOUSE_VARIABLE, s3.new_warehouse())
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "scratch"))
+    (tmp_path / "scratch").mkdir()
+    events = write_events(tmp_path / "events.parquet", rows=100, keys=5)
+    stores = Stores.from_environment()
+    place = f"{stores.warehouse}/a=b/x y"  # no partition value, and a name that addresses quote
+    task = task_of(tmp_path, [tmp_path / "events.parquet"])
+    here = run_native_task(task)
+    stores.upload(tmp_path / "events.parquet", f"{place}/events.parquet")
+    there = replace(
+        task,
+        files=[f"{place}/events.parquet"],
+        windows=replace(task.windows, path=f"{place}/windows.parquet"),
+        counts_path=f"{place}/counts.parquet",
+    )
+
+    done = run_native_task(there, stores)
+
+    (file,) = done.written[""].stored
+    assert done.counts is not None
+    assert {key for key in s3.keys(place.removeprefix("s3://")) if "/events." not in key} == {
+        path.removeprefix("s3://") for path in (file.path, done.counts)
+    }
+    assert (done.scanned, file.rows, file.records) == (here.scanned, here.written[""].rows, events.num_rows)
+    assert load_columns(file.path, ["total"], stores) == load_columns(written(here), ["total"])
+    assert stores.read_footer(file.path).digest == file.digest
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+    s3.delete(f"{place}/events.parquet".removeprefix("s3://"))
+    with pytest.raises(
+        RuntimeError, match=rf"could not compute .* \({place}/events.parquet .*Path does not exist"
+    ):
+        run_native_task(there, stores)
 
 
 def test_a_task_spills_to_disk_and_removes_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -14,10 +15,17 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from tests.spark.histories import random_history, write_history
-from tests.spark.native_runs import KEYS, cut_finely, run_engine, write_records
+from tests.spark.native_runs import KEYS, cut_finely, native_definition, run_engine, write_records
 from tests.spark.runs import WINDOWS
 
+from backstream.definition.loader import parse_definition
+from backstream.eventtime.instants import epoch_ms
+from backstream.eventtime.intervals import Interval
+from backstream.native.supported import read_spec
+from backstream.native.task import RestTask, TaskOutput
+from backstream.native.task_runner import run_native_task
 from backstream.runs.plan import Mode
+from backstream.runs.table_schemas import QUARANTINE_TABLE
 
 DAY = datetime(2024, 3, 1, tzinfo=UTC)
 SUMS = {
@@ -137,6 +145,40 @@ def test_records_that_cannot_be_read_are_counted_and_kept_as_on_spark(spark: Spa
     reasons = {row["reason"] for row in native["quarantine"]}
     assert reasons == {"null_event_time", "absurd_event_time", "null_source_partition", "null_sequence"}
     assert native == other
+
+
+def test_a_native_task_quarantines_the_records_that_spark_does(spark: SparkSession, tmp_path: Path) -> None:
+    write_records(tmp_path / "data", seed=4, since=DAY, broken=True)
+    sections = {"window": WINDOWS["tumbling"], "aggregates": {"events": "count(*)"}}
+    on_spark = run_engine(spark, tmp_path / "spark", tmp_path / "data", "spark", Mode.RECOMPUTE, sections, key=[])
+    files = sorted(map(str, (tmp_path / "data").glob("*.parquet")))
+    types = {"happened_at": "timestamp", "arrived_at": "timestamp", "origin": "string", "seq": "bigint"}
+    definition = parse_definition(native_definition(tmp_path / "data", window=WINDOWS["tumbling"]), "test")
+    columns = [(column.name, column.type, number) for number, column in enumerate(QUARANTINE_TABLE.columns, 1)]
+    output = TaskOutput(str(tmp_path / "native/records.parquet"), columns, "run", ["staging_chunk"])
+    task = RestTask(
+        number=0,
+        reading=read_spec(definition, types),
+        interval=Interval(epoch_ms(DAY), epoch_ms(DAY + timedelta(days=3))),
+        files=files,
+        owners=dict.fromkeys(files, 0),
+        counts_path=str(tmp_path / "counts.parquet"),
+        memory_mb=256,
+        quarantine=output,
+    )
+
+    (path,) = run_native_task(task).written["quarantine"].paths
+
+    native = pq.read_table(path, partitioning=None).to_pylist()
+    assert len(native) > 50
+    assert sorted(map(_quarantined, native)) == sorted(map(_quarantined, on_spark["quarantine"]))
+
+
+def _quarantined(row: Mapping[str, Any]) -> str:
+    """Return a row of the table as text; a number in a record may be written in several ways."""
+    names = ("reason", "source_partition", "event_time", "arrival_time", "line")
+    values = {name: row[name] for name in names} | {"file": Path(row["file"]).name}
+    return repr([values, sorted(json.loads(row["record"]).items())])
 
 
 def test_files_with_other_columns_and_strange_names_are_read(spark: SparkSession, tmp_path: Path) -> None:

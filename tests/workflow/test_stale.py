@@ -243,7 +243,7 @@ def test_instants_are_floored_to_milliseconds_as_spark_does(
     wide = CLICKS.replace("key =", 'event_time_range = ["1969-01-01", "2100-01-01"]\nkey =')
     written = write_definition(tmp_path, wide, event_time=f'"{expression}"')
     definition = resolve_paths(load_definition(written), Home(tmp_path / "home"))
-    (described,) = inspect_files(SourceFiles((file,), {}), definition.timed_source).inputs
+    (described,) = inspect_files(SourceFiles((str(file),), {}), definition.timed_source).inputs
 
     held = KeyIndex.from_definition(definition, Home(tmp_path / "home")).load_slices(described)
 

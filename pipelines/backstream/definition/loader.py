@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 
 from backstream.definition.folder import find_definition
 from backstream.definition.model import Definition
-from backstream.definition.prepared import as_copied, as_prepared, is_copied, is_in_store, is_prepared
+from backstream.definition.prepared import as_copied, as_prepared, is_copied, is_prepared
 from backstream.definition.references import fill_values
 from backstream.definition.source_section import SideInput, Source
 from backstream.definition.union import with_united_source
@@ -26,6 +26,7 @@ from backstream.eventtime.watermark_generators import StrategyKind
 from backstream.runs.home import HOME_VARIABLE, Home
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.settings import project_environment
+from backstream.storage.stores import is_in_store
 from backstream.text import describe_differences
 
 

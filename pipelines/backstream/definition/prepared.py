@@ -16,6 +16,7 @@ from pathlib import Path
 from backstream.definition.model import Definition
 from backstream.definition.source_section import PREPARED_MARKER, SideInput, Source, StoredRecords
 from backstream.runs.home import Home
+from backstream.storage.stores import is_in_store
 from backstream.user_code import UserCode
 
 EVENT_TIME, ARRIVAL_TIME = "prepared_event_time", "prepared_arrival_time"
@@ -72,11 +73,6 @@ def copies_folder(definition: Definition, home: Home) -> Path:
     return folder.with_name(f"{folder.name}{_COPIES}")
 
 
-def is_in_store(path: str) -> bool:
-    """Return whether a path is an address in an object store, such as `s3://bucket/prefix`."""
-    return "://" in path and not path.startswith("file://")
-
-
 def reason_to_copy(source: Source) -> str | None:
     """Return why the files of a source are copied to the home folder; None if they are local files."""
     if source.format == "iceberg":
@@ -85,8 +81,15 @@ def reason_to_copy(source: Source) -> str | None:
 
 
 def is_copied(definition: Definition, home: Home) -> bool:
-    """Return whether local copies of the files are all the preparation that a source needs."""
-    if reason_to_copy(definition.source) is None or _reason_to_convert(definition) is not None:
+    """Return whether local copies of the files are all the preparation that a source needs.
+
+    If executors don't share the home, files in an object store are read there.
+    """
+    if (
+        not home.is_shared
+        or reason_to_copy(definition.source) is None
+        or reason_to_convert(definition) is not None
+    ):
         return False
     return not prepared_folder(definition, home).is_dir()
 
@@ -99,7 +102,7 @@ def as_copied(definition: Definition, home: Home) -> Definition:
 
 def is_prepared(definition: Definition, home: Home) -> bool:
     """Return whether the source is read from prepared files: its settings need it, or its files needed it."""
-    if _reason_to_convert(definition) is not None:
+    if reason_to_convert(definition) is not None:
         return True
     has_prepared_files = (home.path / "prepared" / definition.name).is_dir()
     return has_prepared_files and prepared_folder(definition, home).is_dir()
@@ -107,10 +110,10 @@ def is_prepared(definition: Definition, home: Home) -> bool:
 
 def reason_to_prepare(definition: Definition) -> str | None:
     """Return the setting because of which no engine can read the source in place; None if there is none."""
-    return _reason_to_convert(definition) or reason_to_copy(definition.source)
+    return reason_to_convert(definition) or reason_to_copy(definition.source)
 
 
-def _reason_to_convert(definition: Definition) -> str | None:
+def reason_to_convert(definition: Definition) -> str | None:
     """Return the setting that an engine cannot read from Parquet files; None if there is none."""
     source = definition.source
     if source.parts:

@@ -32,7 +32,7 @@ from backstream.lake.catalog_address import SQL, CatalogAddress, namespace, tabl
 from backstream.lake.sql_catalog import create_sql_catalog, find_sql_catalog
 from backstream.lake.storage import Warehouse, create_folder
 from backstream.runs.home import WAREHOUSE_VARIABLE, Home
-from backstream.source.object_stores import describe_store_error, is_from_store
+from backstream.storage.object_stores import describe_store_error, is_from_store
 
 _CLIENTS = frozenset(("requests", "urllib3", "thrift", "hive_metastore", "botocore", "google"))
 """The packages with which PyIceberg calls the services of catalogs."""

@@ -17,6 +17,7 @@ from pyiceberg.table import Table
 from backstream.lake.storage import location_of
 from backstream.runs.manifest import StagedFile
 from backstream.runs.parquet_footer import Footer
+from backstream.storage.stores import map_files
 
 
 def to_data_files(table: Table, files: Sequence[StagedFile], locations: Sequence[str] = ()) -> list[DataFile]:
@@ -33,7 +34,8 @@ def to_data_files(table: Table, files: Sequence[StagedFile], locations: Sequence
     schema, spec = table.schema(), table.spec()
     columns, ids = compute_statistics_plan(schema, table.properties), parquet_path_to_id_mapping(schema)
 
-    def to_entry(file: StagedFile, location: str) -> DataFile:
+    def to_entry(each: tuple[StagedFile, str]) -> DataFile:
+        file, location = each
         statistics = data_file_statistics_from_parquet_metadata(
             parquet_metadata=_footer(table, file.path),
             stats_columns=columns,
@@ -55,7 +57,8 @@ def to_data_files(table: Table, files: Sequence[StagedFile], locations: Sequence
         return data_file
 
     targets = locations or [location_of(file.path) for file in files]
-    return [to_entry(file, target) for file, target in zip(files, targets, strict=True)]
+    located = zip(files, targets, strict=True)
+    return map_files(to_entry, {file.path: (file, target) for file, target in located})
 
 
 def _footer(table: Table, path: str) -> pq.FileMetaData:

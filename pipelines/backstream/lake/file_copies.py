@@ -24,18 +24,22 @@ _MAX_THREADS = 8
 """An object store serves many requests at once, and each one takes long."""
 
 
-def upload_staged_files(table: Table, run_id: str, files: Sequence[StagedFile]) -> list[str]:
-    """Return the locations of staged files for a commit: in place on a disk, or new copies in an object store.
+def copy_staged_files(table: Table, run_id: str, files: Sequence[StagedFile]) -> list[str]:
+    """Return the locations of staged files for a commit.
 
-    `vacuum` removes copies that were never committed.
+    Files that are in the table's folder or in its object store are used in place. Jobs without the address of the
+    warehouse stage their files on a disk, and these are copied. `vacuum` removes copies that were never committed.
 
     Raises:
         OSError: if the store refuses.
         StorageError: if a copy and its file differ in size.
     """
+    locations = [location_of(file.path) for file in files]
     if is_on_disk(table.location()):
-        return [location_of(file.path) for file in files]
-    return copy_data_files(table, run_id, [location_of(file.path) for file in files])
+        return locations
+    staged_on_disk = [location for location in locations if is_on_disk(location)]
+    copies = dict(zip(staged_on_disk, copy_data_files(table, run_id, staged_on_disk), strict=True))
+    return [copies.get(location, location) for location in locations]
 
 
 def copy_data_files(table: Table, run_id: str, locations: Sequence[str]) -> list[str]:

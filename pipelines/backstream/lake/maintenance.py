@@ -14,7 +14,7 @@ from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.update.snapshot import ExpireSnapshots, ManageSnapshots
 
-from backstream.errors import LedgerError, SpecError
+from backstream.errors import LedgerError, SpecError, StorageError
 from backstream.eventtime.instants import HOUR_MS, duration_text, utc_datetime
 from backstream.lake import snapshots
 from backstream.lake.catalog import load_table, open_catalog_for_writing
@@ -24,6 +24,8 @@ from backstream.lake.compaction import expire_old_snapshots
 from backstream.lake.published_runs import list_published_run_ids
 from backstream.lake.snapshots import list_tagged_snapshots, tag_name
 from backstream.lake.storage import (
+    PUBLICATION_MARK,
+    VACUUM_MARK,
     Folder,
     StoredFile,
     StoreFolder,
@@ -31,10 +33,13 @@ from backstream.lake.storage import (
     list_existing,
     list_table_folders,
     plain_path,
+    write_mark,
 )
 from backstream.runs.home import Home, list_drafts
 from backstream.runs.manifest import Manifest
+from backstream.runs.plan import Plan
 from backstream.runs.table_schemas import RESTATEMENTS, TABLES
+from backstream.storage.stores import Stores, is_in_store
 
 _MIN_GRACE_MS = HOUR_MS
 """The minimum for an object store: any running publication has copied some of its files within this time."""
@@ -112,13 +117,39 @@ def vacuum_tables(
     return [*results, *_remove_drafts(home, dataset, grace_ms, dry_run=dry_run)]
 
 
-def touch_staged_files(manifests: Sequence[Manifest]) -> None:
-    """Renew the modification time of staged files, so that no vacuum removes them during a publication."""
-    for manifest in manifests:
-        for files in manifest.files.values():
-            for file in files:
-                with suppress(FileNotFoundError):  # the checks of staged files report missing files
-                    os.utime(file.path)
+def protect_staged_files(plan: Plan, manifests: Sequence[Manifest]) -> None:
+    """Prevent a vacuum from removing staged files during a publication.
+
+    Files on a disk get a new modification time, and those in an object store a mark beside them.
+
+    Raises:
+        StorageError: when a vacuum is removing the files.
+    """
+    staged = [
+        (suffix, file.path)
+        for manifest in manifests
+        for suffix in manifest.files
+        for file in manifest.files[suffix]
+    ]
+    for path in (path for _, path in staged if not is_in_store(path)):
+        with suppress(FileNotFoundError):  # the checks of staged files report missing files
+            os.utime(path)
+    for suffix in dict.fromkeys(suffix for suffix, path in staged if is_in_store(path)):
+        _protect_stored_files(plan, suffix)
+
+
+def _protect_stored_files(plan: Plan, suffix: str) -> None:
+    """Write the mark of a publication beside the staged files of a table; see `StoreFolder.claim`."""
+    filesystem, folder = Stores.from_environment().open(plan.stored_staging(suffix))
+    write_mark(filesystem, f"{folder}/{PUBLICATION_MARK}")
+    vacuum = filesystem.get_file_info(f"{folder}/{VACUUM_MARK}")
+    # A killed vacuum leaves its mark.
+    if vacuum.is_file and not is_older_than_grace(vacuum.mtime_ns // 1_000_000, _MIN_GRACE_MS):
+        msg = (
+            f"vacuum is removing the staged files of run {plan.run_id}\n  {plan.stored_staging(suffix)}\n\n"
+            "hint: run the chunks of the run again, and then publish it"
+        )
+        raise StorageError(msg)
 
 
 def _expire_old_runs(home: Home, catalog: Catalog, dataset: str, keep_runs: int, *, dry_run: bool) -> int:
@@ -196,18 +227,28 @@ def _expire_snapshots(catalog: Catalog, name: str, before_ms: int, *, dry_run: b
 def _remove_orphans(
     table: Table, listed: Sequence[_FolderFiles], recent_runs: set[str], grace_ms: int, expired: int, dry_run: bool
 ) -> VacuumResult:
-    reachable, removed = list_reachable_files(table), []
+    reachable, removed = list_reachable_files(table), list[StoredFile]()
     for folder, files in listed:
-        orphans = (
+        orphans = [
             file
             for file in files
             if file.owner not in reachable
             and is_older_than_grace(file.modified_ms, grace_ms)
             and file.run_id not in recent_runs
-        )
-        removed += [file for file in orphans if dry_run or folder.remove(file, grace_ms)]
+        ]
+        removed += orphans if dry_run else _remove_files(folder, orphans, grace_ms)
     size_bytes, count = sum(file.size_bytes for file in removed), sum(len(files) for _, files in listed)
     return VacuumResult(table.name()[-1], len(removed), size_bytes, count - len(removed), expired)
+
+
+def _remove_files(folder: Folder, orphans: Iterable[StoredFile], grace_ms: int) -> Iterator[StoredFile]:
+    """Remove files, and yield those that existed; files of a run that is being published are kept."""
+    by_run: dict[str, list[StoredFile]] = {}
+    for file in orphans:
+        by_run.setdefault(file.run_id, []).append(file)
+    for run_id, files in by_run.items():
+        with folder.claim(run_id, grace_ms) as is_claimed:
+            yield from [file for file in files if is_claimed and folder.remove(file, grace_ms)]
 
 
 def _folders(home: Home, catalog: Catalog, dataset: str) -> dict[str, list[Folder]]:

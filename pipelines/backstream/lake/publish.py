@@ -20,8 +20,8 @@ from backstream.lake.commit import commit_snapshot, note_attempt, with_retries
 from backstream.lake.conflicts import require_no_conflict
 from backstream.lake.data_files import to_data_files
 from backstream.lake.diff import Replacement
-from backstream.lake.file_copies import upload_staged_files
-from backstream.lake.maintenance import touch_staged_files
+from backstream.lake.file_copies import copy_staged_files
+from backstream.lake.maintenance import protect_staged_files
 from backstream.lake.ownership import TableOwner, record_owner
 from backstream.lake.planned_tables import create_tables, require_planned_schema
 from backstream.lake.published_runs import find_rollback_of, load_publication
@@ -72,7 +72,7 @@ def _publish_windows(catalog: Catalog, plan: Plan, manifests: Sequence[Manifest]
     if existing and (publication := _find_publication(catalog, existing, plan, home)):
         return publication
     require_complete_staging(plan, manifests)
-    touch_staged_files(manifests)
+    protect_staged_files(plan, manifests)
     staged = {suffix: check_staged_files(plan, suffix, manifests) for suffix in plan.tables}
     table = create_tables(catalog, plan)[WINDOWS]
     # The first check is before any write, so that a refused run leaves no rows. Each attempt checks again.
@@ -175,7 +175,7 @@ def _commit_windows(catalog: Catalog, plan: Plan, added: Sequence[DataFile], cha
 def _import_files(table: Table, plan: Plan, suffix: str, files: Sequence[StagedFile]) -> list[DataFile]:
     """Return manifest entries of checked files, after a copy into the table's object store if it has one."""
     require_planned_schema(table, plan.tables[suffix])
-    return to_data_files(table, files, upload_staged_files(table, plan.run_id, files))
+    return to_data_files(table, files, copy_staged_files(table, plan.run_id, files))
 
 
 def _require_whole_days(plan: Plan) -> None:

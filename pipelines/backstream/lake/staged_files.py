@@ -6,7 +6,6 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,8 +15,8 @@ from backstream.errors import ContractError, LedgerError
 from backstream.eventtime.instants import DAY_MS, instant_text
 from backstream.eventtime.intervals import Interval
 from backstream.runs.manifest import Manifest, StagedFile
-from backstream.runs.parquet_footer import Footer
 from backstream.runs.plan import Plan, PlannedTable
+from backstream.storage.stores import Stores, is_below, map_files
 
 _FIELD_ID = b"PARQUET:field_id"
 _US_PER_MS = 1_000
@@ -62,17 +61,22 @@ def check_staged_files(plan: Plan, suffix: str, manifests: Sequence[Manifest]) -
     Raises:
         ContractError: with the first faulty file and all its problems.
     """
-    table, folder = plan.tables[suffix], plan.staging(suffix)
+    table, folders = plan.tables[suffix], (str(plan.staging(suffix)), plan.stored_staging(suffix))
+    stores = Stores.from_environment()
     intervals = {chunk.chunk_id: chunk.interval for chunk in plan.chunks}
     listed = [(intervals[manifest.chunk_id], file) for manifest in manifests for file in manifest.files[suffix]]
-    checked: dict[str, StagedFile] = {}
-    for interval, file in listed:
-        if file.path in checked:
-            raise _broken_file_error(table, file, ["is listed more than once"])
-        if problems := list(_file_problems(table, folder, interval, file)):
+    paths = Counter(file.path for _, file in listed)
+    if repeated := [file for _, file in listed if paths[file.path] > 1]:
+        raise _broken_file_error(table, repeated[0], ["is listed more than once"])
+
+    def find_problems(each: tuple[Interval, StagedFile]) -> list[str]:
+        return list(_file_problems(table, folders, *each, stores))
+
+    files = {file.path: (interval, file) for interval, file in listed}
+    for (_, file), problems in zip(listed, map_files(find_problems, files), strict=True):
+        if problems:
             raise _broken_file_error(table, file, problems)
-        checked[file.path] = file
-    return list(checked.values())
+    return [file for _, file in listed]
 
 
 def _require_one_each(run_id: str, planned: Sequence[str], manifests: Sequence[Manifest]) -> None:
@@ -103,12 +107,17 @@ def _wrong_tables_error(plan: Plan, manifest: Manifest) -> ContractError:
     )
 
 
-def _file_problems(table: PlannedTable, folder: Path, interval: Interval, file: StagedFile) -> Iterator[str]:
-    if os.path.normpath(file.path) != file.path or not file.path.startswith(f"{folder}/"):
-        yield f"must be in {folder}"  # a run must neither publish nor remove the files of another run
+def _file_problems(
+    table: PlannedTable, folders: Sequence[str], interval: Interval, file: StagedFile, stores: Stores
+) -> Iterator[str]:
+    scheme, separator, path = file.path.rpartition("://")
+    is_plain = scheme + separator + os.path.normpath(path) == file.path
+    if not is_plain or not any(is_below(file.path, folder) for folder in folders):
+        # A run must neither publish nor remove the files of another run.
+        yield f"must be in {' or '.join(dict.fromkeys(folders))}"
         return
     try:
-        footer = Footer.from_file(file.path)
+        footer = stores.read_footer(file.path)
         rows, content_problems = _check_footer(footer.content, table, interval)
     except FileNotFoundError:
         yield "there is no such file"

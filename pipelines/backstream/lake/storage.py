@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -21,10 +21,12 @@ from backstream.errors import SetupError, StorageError, storage_error
 from backstream.eventtime.instants import SECOND_MS
 from backstream.lake.catalog_address import SQL, CatalogAddress
 from backstream.runs.home import WAREHOUSE_VARIABLE, Home
-from backstream.source.object_stores import STORE_OPTIONS, address_keys, describe_store_error, store_options
+from backstream.storage.object_stores import STORE_OPTIONS, address_keys, describe_store_error, store_options
 
 _DATA_FOLDER = "data"
 _REMOVED_SUFFIX = "vacuumed"
+PUBLICATION_MARK, VACUUM_MARK = ".publication", ".vacuum"
+"""Objects beside the staged files of a run, while a publication or a vacuum works on them."""
 _S3_SCHEMES = ("s3", "s3a", "s3n")
 _OTHER_SCHEMES = ("gs", "abfs", "abfss", "hdfs")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]+")
@@ -207,6 +209,11 @@ class DiskFolder:
             run_id = _run_id_of(path.relative_to(self.root).parts)
             yield StoredFile(file.location, file.size_bytes, file.modified_ms, run_id, str(_owner_of(path)))
 
+    @contextmanager
+    def claim(self, run_id: str, grace_ms: int) -> Iterator[bool]:
+        """Yield true, because `remove` itself finds out about a publication."""
+        yield True
+
     def remove(self, file: StoredFile, grace_ms: int) -> bool:
         """Remove a file unless a publication renewed its age in the meantime; return whether it was removed.
 
@@ -248,8 +255,26 @@ class StoreFolder:
                 location = self.address + info.path.removeprefix(self.path)
                 yield StoredFile(location, info.size, info.mtime_ns // 1_000_000, run_id, location)
 
+    @contextmanager
+    def claim(self, run_id: str, grace_ms: int) -> Iterator[bool]:
+        """Yield whether the staged files of a run may be removed, because no publication of it has begun.
+
+        A publication and a vacuum each write their own mark before they look for the mark of the other. So at
+        least one of them sees the other and stops.
+        """
+        if not run_id:
+            yield True
+            return
+        folder = f"{self.path}/{_DATA_FOLDER}/{run_id}"
+        write_mark(self.filesystem, f"{folder}/{VACUUM_MARK}")
+        try:
+            info = self.filesystem.get_file_info(f"{folder}/{PUBLICATION_MARK}")
+            yield not info.is_file or is_older_than_grace(info.mtime_ns // 1_000_000, grace_ms)
+        finally:
+            self.filesystem.delete_file(f"{folder}/{VACUUM_MARK}")
+
     def remove(self, file: StoredFile, grace_ms: int) -> bool:
-        """Remove an object and return whether it existed; no publication reuses objects of another attempt."""
+        """Remove an object and return whether it existed. The caller has claimed its run."""
         try:
             self.filesystem.delete_file(self.path + file.location.removeprefix(self.address))
         except FileNotFoundError:
@@ -258,6 +283,12 @@ class StoreFolder:
 
 
 Folder = DiskFolder | StoreFolder
+
+
+def write_mark(filesystem: Any, path: str) -> None:
+    """Write an object whose existence and age matter."""
+    with filesystem.open_output_stream(path) as stream:
+        stream.write(b"\n")
 
 
 def list_table_folders(home: Home, table: Table) -> list[Folder]:

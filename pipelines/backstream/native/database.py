@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +13,7 @@ import pyarrow as pa
 from backstream.native import sql
 from backstream.native.small_files import split_file
 from backstream.native.task import TaskOutput, TaskPositions, TaskThresholds, WrittenFiles
+from backstream.native.task_disk import make_scratch_folder
 
 if TYPE_CHECKING:
     import duckdb
@@ -25,8 +24,7 @@ def open_database(memory_mb: int) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a database in memory that spills to a folder, which Spark removes together with its own folders."""
     import duckdb  # an executor without DuckDB fails with an error of the task
 
-    parent = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None
-    scratch = tempfile.mkdtemp(prefix="native-", dir=parent)
+    scratch = make_scratch_folder("native-")
     settings: dict[str, str | bool | int | float | list[str]] = {
         "threads": 1,
         "memory_limit": f"{memory_mb}MB",

@@ -6,20 +6,29 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from backstream.eventtime.instants import epoch_ms
 from backstream.eventtime.intervals import Interval
 from backstream.native.task import ReadSpec
+from backstream.storage.stores import NO_STORES, Stores, map_files
 
 
-def list_files_with_rest(files: Sequence[str], reading: ReadSpec, interval: Interval) -> list[str]:
+def list_files_with_rest(
+    files: Sequence[str], reading: ReadSpec, interval: Interval, stores: Stores = NO_STORES
+) -> list[str]:
     """Return the files that may have an unreadable record, or one with an event time outside of an interval.
 
     A file without statistics may have such records.
     """
     inside = Interval(max(interval.start_ms, reading.valid.start_ms), min(interval.end_ms, reading.valid.end_ms))
-    return [file for file in files if not _has_only_records_of(pq.read_metadata(file), reading, inside)]
+    footers = zip(files, map_files(stores.read_footer, dict(zip(files, files, strict=True))), strict=True)
+    return [
+        file
+        for file, footer in footers
+        if not _has_only_records_of(pq.read_metadata(pa.BufferReader(footer.content)), reading, inside)
+    ]
 
 
 def _has_only_records_of(footer: Any, reading: ReadSpec, interval: Interval) -> bool:

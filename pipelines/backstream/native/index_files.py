@@ -6,6 +6,7 @@ import os
 import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pyarrow as pa
 
@@ -14,9 +15,10 @@ from backstream.native.supported import read_spec
 from backstream.native.task import IndexTask
 from backstream.native.task_cuts import group_files_by_rows
 from backstream.native.task_runner import run_index_task
-from backstream.runs.manifest import require_input_files
 from backstream.runs.plan import InputFile
 from backstream.source.arrival_index import ArrivalIndex, IndexFolder, join_index_rows, write_index_batch
+from backstream.storage.input_versions import require_input_files
+from backstream.storage.stores import Stores
 
 _TASK_ROWS = 2_000_000
 _MEMORY_MB = 1_000
@@ -43,7 +45,7 @@ def extend_index_here(
     reading = read_spec(definition, columns)
     tasks = [IndexTask(reading, folder.grid, paths, _MEMORY_MB) for paths in group_files_by_rows(new, _TASK_ROWS)]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        rows = pa.concat_tables(pool.map(run_index_task, tasks))
+        rows = pa.concat_tables(pool.map(partial(run_index_task, stores=Stores.from_environment()), tasks))
     require_input_files(new, "extend the arrival index")
     folder.path.mkdir(parents=True, exist_ok=True)
     # A process that reads the same files at this time writes a second batch; readers use one of them.

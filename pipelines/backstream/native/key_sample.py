@@ -28,7 +28,9 @@ from backstream.native.sql import (
 )
 from backstream.native.supported import read_spec
 from backstream.native.task import ReadSpec, duckdb_type
+from backstream.native.task_disk import open_task_disk
 from backstream.runs.plan import InputFile, Mode
+from backstream.storage.stores import Stores
 
 if TYPE_CHECKING:
     import duckdb
@@ -79,11 +81,12 @@ def draw_key_sample(
     # The first file has the columns of a sample without records.
     files = raw.require_files(raw.list_files(span)) or raw.require_files(raw.plan.inputs[:1])
     reading = _choose_reading(raw, files, columns)
-    groups = group_files_by_schema(files, reading)
-    new = [number for number, file in enumerate(list_group_files(groups)) if file in set(new_files)]
     keys = [column_alias(reading, name) for name in source.key]
-    base = scan_query(groups, reading, readable_within(reading, span))
-    with open_shared_database() as database:
+    with open_task_disk(Stores.from_environment()) as disk, open_shared_database() as database:
+        groups = group_files_by_schema(disk.fetch(files, [*reading.types]), reading)
+        located = map(disk.location_of, list_group_files(groups))
+        new = [number for number, file in enumerate(located) if file in set(new_files)]
+        base = scan_query(groups, reading, readable_within(reading, span))
         _create_sample(database, base, _Copies(source, reading), _key_condition(keys, share))
         columns = {name: column_alias(reading, name) for name in reading.types}
         columns |= {IS_NEW: f"list_contains({new}::INTEGER[], file::INTEGER)"}
@@ -107,7 +110,7 @@ def _choose_reading(raw: RawInput, files: Sequence[str], columns: Collection[str
         return read_spec(definition, plan.columns, plan.columns)
     reading = read_spec(definition, plan.columns, (*columns, *definition.source.deduplicate_on))
     is_ordered = plan.mode is Mode.REPLAY or definition.source.deduplicate_on
-    if is_ordered or list_files_with_rest(files, reading, reading.valid):
+    if is_ordered or list_files_with_rest(files, reading, reading.valid, Stores.from_environment()):
         return reading
     types = {name: plan.columns[name] for name in (reading.event_time, *columns)}
     return ReadSpec(reading.event_time, reading.event_time, None, None, types, reading.valid)

@@ -33,8 +33,10 @@ from backstream.native.sql import (
 )
 from backstream.native.supported import read_spec, reason_not_readable
 from backstream.native.task import Aggregate, ReadSpec, duckdb_type
-from backstream.runs.manifest import require_input_files
+from backstream.native.task_disk import open_task_disk
 from backstream.runs.plan import InputFile, Plan
+from backstream.storage.input_versions import require_input_files
+from backstream.storage.stores import Stores
 
 if TYPE_CHECKING:
     import duckdb
@@ -157,12 +159,12 @@ class RawInput:
         source = self.definition.source
         columns = [*source.key, *source.deduplicate_on, *(each.column for each in self.aggregates if each.column)]
         reading = read_spec(self.definition, self.plan.columns, columns)
-        groups = group_files_by_schema(files, reading)
-        with open_shared_database() as database:
+        with open_task_disk(Stores.from_environment()) as disk, open_shared_database() as database:
+            groups = group_files_by_schema(disk.fetch(files, [*reading.types]), reading)
             register_wanted(database, spans, source.key, self.plan.columns)
             base = scan_query(groups, reading, readable_within(reading, whole))
             rows = self._query_records(database, base, reading)
-        paths = list_group_files(groups)
+        paths = [disk.location_of(path) for path in list_group_files(groups)]
         found: list[list[RawRecord]] = [[] for _ in spans]
         names = {name: column_alias(reading, name) for name in reading.types}
         for row in rows.to_pylist():
@@ -217,10 +219,11 @@ class RawInput:
             return [[] for _ in spans]
         reading = read_spec(self.definition, self.plan.columns, names)
         keys = [column_alias(reading, name) for name in names]
-        base = scan_query(group_files_by_schema(files, reading), reading, readable_within(reading, whole))
         grouped = ", ".join(["target", *keys])
         order = key_order_sql(keys, salt)
-        with open_shared_database() as database:
+        with open_task_disk(Stores.from_environment()) as disk, open_shared_database() as database:
+            groups = group_files_by_schema(disk.fetch(files, [*reading.types]), reading)
+            base = scan_query(groups, reading, readable_within(reading, whole))
             piece = _create_pieces(database, spans)
             rows = database.execute(
                 f"SELECT {grouped}, min(event_ms) FROM ({base}) r JOIN pieces p ON {piece} = p.piece"
@@ -290,8 +293,9 @@ class RawInput:
         selected = ", ".join(f"{value} AS {quote_name(name)}" for name, value in columns.items())
         if not chosen:
             return pa.table({name: pa.array([], pa.int64()) for name in columns})
-        records = scan_query(group_files_by_schema(chosen, reading), reading, is_readable(reading))
-        with open_shared_database() as database:
+        with open_task_disk(Stores.from_environment()) as disk, open_shared_database() as database:
+            groups = group_files_by_schema(disk.fetch(chosen, [*reading.types]), reading)
+            records = scan_query(groups, reading, is_readable(reading))
             return database.sql(f"SELECT {selected} FROM ({records}) WHERE {where}{grouping}").to_arrow_table()
 
 

@@ -21,20 +21,6 @@ import pyarrow.parquet as pq
 
 from backstream.native.sql import FILE_NUMBER, quote_name
 
-SMALL_BYTES = 1_000_000
-"""The size up to which a file is read into memory as a whole."""
-
-
-def load_columns(path: Path, names: Sequence[str]) -> pa.Table:
-    """Return some columns of a Parquet file.
-
-    A small file is read with one call in this thread, which is faster than reads of its parts in several threads.
-    """
-    if path.stat().st_size > SMALL_BYTES:
-        with pq.ParquetFile(path) as file:
-            return file.read(names)
-    return pq.ParquetFile(pa.BufferReader(path.read_bytes())).read(names, use_threads=False)
-
 
 def columns_by_group(groups: Sequence[Sequence[str]], names: Sequence[str]) -> list[pa.Table] | None:
     """Return some columns of groups of Parquet files with equal columns, as one table per group.

@@ -135,11 +135,12 @@ def is_readable(reading: ReadSpec) -> str:
     required = [quote_name(reading.arrival_time)]
     required += [quote_name(name) for name in (reading.partition, reading.sequence) if name]
     return " AND ".join(
-        [_is_within(reading, reading.valid), *(f"{name} IS NOT NULL" for name in dict.fromkeys(required))]
+        [is_within(reading, reading.valid), *(f"{name} IS NOT NULL" for name in dict.fromkeys(required))]
     )
 
 
-def _is_within(reading: ReadSpec, interval: Interval) -> str:
+def is_within(reading: ReadSpec, interval: Interval) -> str:
+    """Return the condition that the event time of a record is in an interval; null without an event time."""
     name = quote_name(reading.event_time)
     function = "make_timestamptz" if reading.types[reading.event_time] == "timestamp" else "make_timestamp"
     assert reading.types[reading.event_time] in TIMES  # noqa: S101 - the whitelist has checked the type
@@ -148,7 +149,7 @@ def _is_within(reading: ReadSpec, interval: Interval) -> str:
 
 def readable_within(reading: ReadSpec, interval: Interval) -> str:
     """Return the condition of a readable record with an event time in the interval."""
-    return f"{is_readable(reading)} AND {_is_within(reading, interval)}"
+    return f"{is_readable(reading)} AND {is_within(reading, interval)}"
 
 
 def buckets_query(reading: ReadSpec, groups: Groups, grid: BucketGrid) -> str:
@@ -160,7 +161,7 @@ def buckets_query(reading: ReadSpec, groups: Groups, grid: BucketGrid) -> str:
         f"CASE WHEN is_readable THEN {name} END AS {name}"
         for name in ("event_ms", "arrival_ms", "source_partition")
     )
-    records = scan_query(groups, reading, "true", f"{_is_true(is_readable(reading))} AS is_readable")
+    records = scan_query(groups, reading, "true", f"{is_true(is_readable(reading))} AS is_readable")
     start_ms = floor_to_step("event_ms", grid.first_cut_ms, grid.step_ms)
     number, is_second_half = (
         f"({start_ms} - {grid.first_cut_ms}) // {grid.step_ms}",
@@ -182,7 +183,7 @@ def buckets_query(reading: ReadSpec, groups: Groups, grid: BucketGrid) -> str:
     return f"SELECT * REPLACE ({PARTITION_TEXT} AS source_partition) FROM ({grouped})"
 
 
-def _is_true(condition: str) -> str:
+def is_true(condition: str) -> str:
     """Return the condition with false instead of null."""
     return f"coalesce({condition}, false)"
 
@@ -190,8 +191,8 @@ def _is_true(condition: str) -> str:
 def rest_query(task: RestTask, groups: Groups) -> str:
     """Return a query of record counts outside of the task's interval, per file, partition, and readability."""
     reading = task.reading
-    outside = f"NOT {_is_true(readable_within(reading, task.interval))}"
-    rows = scan_query(groups, reading, outside, f"{_is_true(is_readable(reading))} AS is_readable")
+    outside = f"NOT {is_true(readable_within(reading, task.interval))}"
+    rows = scan_query(groups, reading, outside, f"{is_true(is_readable(reading))} AS is_readable")
     columns = f"file, {PARTITION_TEXT} AS source_partition, is_readable, count(*) AS events"
     return f"SELECT {columns} FROM ({rows}) GROUP BY file, source_partition, is_readable"
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.windows import Cumulate, Sliding, Tumbling
+from backstream.runs.manifest import StagedFile
 from backstream.source.arrival_index import BucketGrid
 
 TIMES = {"timestamp": "TIMESTAMP WITH TIME ZONE", "timestamp_ntz": "TIMESTAMP"}
@@ -101,8 +102,9 @@ class ChunkGrid:
 class TaskOutput:
     """One table that a task writes.
 
-    `columns` are name, Iceberg type, and field id, in order. `path` is the Parquet file; each attempt of a task
-    adds a unique suffix to its name. With columns in `split_by`, the file is split into folders beside it.
+    `columns` are name, Iceberg type, and field id, in order. `path` is the location of the Parquet file; each
+    attempt of a task adds a unique suffix to its name. With columns in `split_by`, the file is split into folders
+    beside it.
     """
 
     path: str
@@ -113,10 +115,14 @@ class TaskOutput:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFiles:
-    """The files of a table that a task wrote, and their total number of rows."""
+    """The files of a table that a task wrote, and their total number of rows.
+
+    The driver reads the files at `paths`. Those in `stored` are already in an object store.
+    """
 
     paths: Sequence[str]
     rows: int
+    stored: Sequence[StagedFile] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +162,8 @@ class WindowTask:
 class RestTask:
     """A task that counts the records that no `WindowTask` counts: unreadable ones and those outside the interval.
 
-    `owners` maps a file to the number of the chunk that owns its unreadable records.
+    `owners` maps a file to the number of the chunk that owns its unreadable records. With `quarantine`, the task
+    writes these records.
     """
 
     number: int
@@ -166,6 +173,7 @@ class RestTask:
     owners: Mapping[str, int]
     counts_path: str
     memory_mb: int
+    quarantine: TaskOutput | None = None
 
     def __str__(self) -> str:
         return f"records outside of {self.interval} in {len(self.files)} files ({', '.join(self.files[:3])} ...)"
@@ -222,6 +230,6 @@ def _task_file_name(number: int, attempt: str) -> str:
     return f"part-{number:05}-{attempt}.parquet"
 
 
-def task_file_path(folder: Path, number: int, attempt: str) -> str:
-    """Return the path of a task's file."""
-    return str(folder / _task_file_name(number, attempt))
+def task_file_path(folder: Path | str, number: int, attempt: str) -> str:
+    """Return the location of a task's file in a folder, on a disk or in an object store."""
+    return f"{folder}/{_task_file_name(number, attempt)}"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,12 +16,15 @@ from backstream.eventtime.records import Fate
 from backstream.native import sql
 from backstream.native.database import open_database, register_thresholds, split_outputs, write_query
 from backstream.native.footers import list_files_with_rest
+from backstream.native.quarantine import QuarantinedFile, quarantine_query
 from backstream.native.records import group_files_by_schema
 from backstream.native.sessions.task import SessionTask, UnitTask
 from backstream.native.sessions.task_runner import run_session_task, run_unit_task
-from backstream.native.task import IndexTask, RestTask, TaskResult, WindowTask, own_output, own_path
+from backstream.native.task import IndexTask, RestTask, TaskResult, WindowTask, WrittenFiles, own_output, own_path
+from backstream.native.task_disk import TaskDisk, open_task_disk
 from backstream.native.window_queries import WindowQueries
-from backstream.runs.table_schemas import DROPPED, PANES, WINDOWS
+from backstream.runs.table_schemas import DROPPED, PANES, QUARANTINE, WINDOWS
+from backstream.storage.stores import NO_STORES, Stores
 
 if TYPE_CHECKING:
     import duckdb
@@ -29,55 +33,65 @@ FAILED = "the native engine could not compute"
 """The beginning of a task's error message."""
 
 
-def run_index_task(task: IndexTask) -> pa.Table:
+def run_index_task(task: IndexTask, stores: Stores = NO_STORES) -> pa.Table:
     """Return the rows of the arrival index for some files, with `path`.
 
     Raises:
         RuntimeError: with a message that begins with `FAILED` and has the task and the cause.
     """
-    try:
-        groups = group_files_by_schema(task.files, task.reading)
+    with _running(task, stores) as disk:
+        groups = group_files_by_schema(disk.fetch(task.files, [*task.reading.types]), task.reading)
         with open_database(task.memory_mb) as database:
             rows = database.sql(sql.buckets_query(task.reading, groups, task.grid)).to_arrow_table()
-        paths = pa.array(sql.list_group_files(groups), pa.string())
+        paths = pa.array(map(disk.location_of, sql.list_group_files(groups)), pa.string())
         return rows.drop_columns(["file"]).append_column("path", paths.take(rows["file"].combine_chunks()))
-    except Exception as error:
-        msg = f"{FAILED} {task}: {error}"
-        raise RuntimeError(msg) from error
+
+
+@contextmanager
+def _running(task: Task | IndexTask, stores: Stores) -> Iterator[TaskDisk]:
+    """Provide the disk of a task, and name the task in an error."""
+    with open_task_disk(stores) as disk:
+        try:
+            yield disk
+        except Exception as error:
+            msg = f"{FAILED} {task}: {disk.with_locations(str(error))}"
+            raise RuntimeError(msg) from error
 
 
 Task = WindowTask | RestTask | UnitTask | SessionTask
 
 
-def run_native_task(task: Task) -> TaskResult:
+def run_native_task(task: Task, stores: Stores = NO_STORES) -> TaskResult:
     """Run a task and return its result.
+
+    Args:
+        task: the task.
+        stores: the object stores of its files.
 
     Raises:
         RuntimeError: with a message that begins with `FAILED` and has the task and the cause.
     """
-    try:
+    with _running(task, stores) as disk:
         match task:
             case WindowTask():
-                return _run_window_task(task)
+                return _run_window_task(task, disk)
             case RestTask():
-                return _run_rest_task(task)
+                return _run_rest_task(task, disk)
             case UnitTask():
                 return run_unit_task(task)
             case SessionTask():
-                return run_session_task(task)
-    except Exception as error:
-        msg = f"{FAILED} {task}: {error}"
-        raise RuntimeError(msg) from error
+                return run_session_task(task, disk)
 
 
-def _run_window_task(planned: WindowTask) -> TaskResult:
+def _run_window_task(planned: WindowTask, disk: TaskDisk) -> TaskResult:
     """Write the windows of a task, and the counts of its records."""
     task = replace(
         planned,
-        windows=own_output(planned.windows),
-        panes=planned.panes and own_output(planned.panes),
-        dropped=planned.dropped and own_output(planned.dropped),
-        counts_path=own_path(planned.counts_path),
+        files=disk.fetch(planned.files, [*planned.reading.types]),
+        windows=disk.output_for(own_output(planned.windows)),
+        panes=planned.panes and disk.output_for(own_output(planned.panes)),
+        dropped=planned.dropped and disk.output_for(own_output(planned.dropped)),
+        counts_path=disk.path_for(own_path(planned.counts_path)),
     )
     queries = WindowQueries(task, group_files_by_schema(task.files, task.reading))
     with open_database(task.memory_mb) as database:
@@ -96,7 +110,8 @@ def _run_window_task(planned: WindowTask) -> TaskResult:
         if dropped and task.dropped is not None:
             rows[DROPPED] = write_query(database, queries.dropped_events(), task.dropped.path, task.dropped)
     files = split_outputs(rows, {WINDOWS: task.windows, PANES: task.panes, DROPPED: task.dropped})
-    return TaskResult(task.number, socket.gethostname(), scanned, task.counts_path if is_counted else None, files)
+    counts = disk.deliver(task.counts_path) if is_counted else None
+    return TaskResult(task.number, socket.gethostname(), scanned, counts, disk.deliver_tables(files))
 
 
 def _count_records(database: duckdb.DuckDBPyConnection, path: str) -> tuple[int, int]:
@@ -107,24 +122,42 @@ def _count_records(database: duckdb.DuckDBPyConnection, path: str) -> tuple[int,
     return int(events), int(dropped)
 
 
-def _run_rest_task(task: RestTask) -> TaskResult:
+def _run_rest_task(task: RestTask, disk: TaskDisk) -> TaskResult:
     """Count the records that window tasks leave out, and write counts of unreadable records by owning chunk."""
-    candidates = list_files_with_rest(task.files, task.reading, task.interval)
+    candidates = list_files_with_rest(task.files, task.reading, task.interval, disk.stores)
     if not candidates:
         return TaskResult(task.number, socket.gethostname(), 0, None)
     with open_database(task.memory_mb) as database:
-        groups = group_files_by_schema(candidates, task.reading)
+        groups = group_files_by_schema(disk.fetch(candidates, [*task.reading.types]), task.reading)
         rows = database.execute(sql.rest_query(task, groups)).fetchall()
-    files = sql.list_group_files(groups)
+    files = [disk.location_of(file) for file in sql.list_group_files(groups)]
     quarantined = [
         (partition, task.owners[files[number]], events)
         for number, partition, is_readable, events in rows
         if not is_readable and files[number] in task.owners
     ]
-    path = own_path(task.counts_path) if quarantined else None
-    if path is not None:
+    counts, written = None, dict[str, WrittenFiles]()
+    if quarantined:
+        path = disk.path_for(own_path(task.counts_path))
         _write_quarantined(quarantined, Path(path))
-    return TaskResult(task.number, socket.gethostname(), sum(row[3] for row in rows), path)
+        counts = disk.deliver(path)
+        unreadable = sorted({files[number] for number, _, is_readable, _ in rows if not is_readable})
+        written = _write_records(task, [file for file in unreadable if file in task.owners], disk)
+    return TaskResult(task.number, socket.gethostname(), sum(row[3] for row in rows), counts, written)
+
+
+def _write_records(task: RestTask, locations: Sequence[str], disk: TaskDisk) -> dict[str, WrittenFiles]:
+    """Write the unreadable records of some files, if the task must; they have all columns of the files."""
+    if task.quarantine is None:
+        return {}
+    output, paths = disk.output_for(own_output(task.quarantine)), disk.fetch(locations)
+    files = [
+        QuarantinedFile(path, location, task.owners[location])
+        for path, location in zip(paths, locations, strict=True)
+    ]
+    with open_database(task.memory_mb) as database:
+        rows = write_query(database, quarantine_query(task.reading, files, output), output.path, output)
+    return disk.deliver_tables(split_outputs({QUARANTINE: rows}, {QUARANTINE: output}))
 
 
 def _write_quarantined(quarantined: Sequence[tuple[str | None, int, int]], path: Path) -> None:

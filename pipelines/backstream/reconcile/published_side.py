@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import AlwaysTrue
 
@@ -35,6 +34,8 @@ from backstream.runs.home import Home
 from backstream.runs.manifest import load_manifests, sum_fates
 from backstream.runs.plan import Plan
 from backstream.runs.table_schemas import FIRINGS, METRICS, PANES, PANES_KEPT, WINDOWS
+from backstream.storage.columns import load_columns
+from backstream.storage.stores import Stores, map_files
 
 RUN = "run_id"
 _WHERE = "the published table"
@@ -143,7 +144,9 @@ def load_staged_side(plan: Plan, shape: TableShape) -> PublishedSide:
 
 
 def _read_files(paths: Iterable[str]) -> pa.Table:
-    return pa.concat_tables([pq.read_table(path, partitioning=None) for path in paths], promote_options="default")
+    stores = Stores.from_environment()
+    tables = map_files(lambda path: load_columns(path, None, stores), {path: path for path in paths})
+    return pa.concat_tables(tables, promote_options="default")
 
 
 def _side_of_windows(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -54,7 +53,7 @@ def _column(expression: str, plan: Plan) -> TimeColumn:
 
 def _scan_delays_ms(path: str, times: Sequence[TimeColumn], plan: Plan) -> Longs:
     parts = [np.array([], dtype=np.int64)]
-    for rows in scan_row_groups(Path(path), [column.name for column in times]):
+    for rows in scan_row_groups(path, [column.name for column in times]):
         complete = rows.drop_null()
         if complete.num_rows:
             event_ms, arrival_ms = (column.values_ms(complete[column.name]) for column in times)

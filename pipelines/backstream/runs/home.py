@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from backstream.errors import LedgerError, storage_error
+from backstream.errors import LedgerError, SpecError, storage_error
 from backstream.runs.bundled_files import bundled_folder
 
 PROJECT_VARIABLE = "BACKSTREAM_PROJECT"
@@ -39,6 +39,8 @@ CATALOG_CONNECTION_VARIABLE = "BACKSTREAM_CATALOG_CONNECTION"
 WAREHOUSE_CONNECTION_VARIABLE = "BACKSTREAM_WAREHOUSE_CONNECTION"
 """The id of the Airflow connection to the warehouse, which tasks use instead of an address; by default
 `backstream_warehouse`, if it exists."""
+SHARED_HOME_VARIABLE = "BACKSTREAM_SHARED_HOME"
+"""`yes` (default), or `no` if Spark's executors don't share the home folder, but only an object store."""
 TEAM_VARIABLE = "BACKSTREAM_TEAM"
 """The team of a project, e.g., `sales`: a part of the names of its DAGs and assets. So projects in one Airflow can
 have datasets of equal names. By default there is none."""
@@ -63,6 +65,19 @@ class Home:
     def from_environment(cls) -> Home:
         """Return the home at `$BACKSTREAM_HOME`; by default `.backstream` in the working directory."""
         return cls(Path(os.environ.get(HOME_VARIABLE) or ".backstream").resolve())
+
+    @property
+    def is_shared(self) -> bool:
+        """True if executors share the folder: `$BACKSTREAM_SHARED_HOME`.
+
+        Raises:
+            SpecError: when the variable is neither `yes` nor `no`.
+        """
+        text = os.environ.get(SHARED_HOME_VARIABLE) or "yes"
+        if text not in {"yes", "no"}:
+            msg = f"{SHARED_HOME_VARIABLE} must be yes or no, got {text!r}"
+            raise SpecError(msg)
+        return text == "yes"
 
     @property
     def data(self) -> Path:

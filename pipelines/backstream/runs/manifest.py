@@ -1,4 +1,4 @@
-"""Read and write manifests, the results of chunks, and check that the inputs of a plan are unchanged.
+"""Read and write manifests, the results of chunks.
 
 A manifest is the machine-readable result of the job of one chunk; the standard output of the job is for people.
 """
@@ -7,26 +7,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from backstream.errors import LedgerError, PlanError
-from backstream.eventtime.instants import instant_text
+from backstream.errors import LedgerError
 from backstream.runs.home import Home, load_json, write_json
-from backstream.runs.parquet_footer import Footer
-from backstream.runs.plan import Chunk, InputFile, Plan
+from backstream.runs.plan import Plan
 
 _DIGEST = "manifest_digest"
-_MAX_FACTS = 10
-_NS_PER_MS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """A Parquet file that the job wrote; `path` is absolute.
+    """A Parquet file that the job wrote; `path` is absolute, or an address in an object store.
 
     `records` is the number of records behind its rows if the table has a count per row, else 0. `digest` is that
     of its footer.
@@ -37,14 +32,6 @@ class StagedFile:
     rows: int
     records: int = 0
     digest: str = ""
-
-    def is_intact(self) -> bool:
-        """Return whether the file exists with the size and the footer of its creation."""
-        try:
-            footer = Footer.from_file(self.path)
-        except (OSError, ValueError):
-            return False
-        return footer.size_bytes == self.size_bytes and self.digest in ("", footer.digest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +55,6 @@ class Manifest:
         """Write by atomic rename: the chunk is finished when its manifest exists."""
         content = json.loads(json.dumps(asdict(self)))
         write_json(path, content | {_DIGEST: _digest(content)})
-
-    def is_staged(self) -> bool:
-        """Return whether all staged files exist and are those that the job wrote.
-
-        Vacuum removes the files of a run that did not publish them in time, and a disk may lose some.
-        """
-        return all(file.is_intact() for files in self.files.values() for file in files)
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -103,23 +83,6 @@ def load_manifests(plan: Plan) -> list[Manifest]:
     return [Manifest.read(file) for file in files if file.exists()]
 
 
-def load_finished_manifest(plan: Plan, chunk: Chunk) -> Manifest | None:
-    """Return the manifest of a chunk; None if it is unfinished, or lost its staged files before publication.
-
-    After the publication the files may be missing, since another run may have replaced them.
-    """
-    file = plan.folder.manifest(chunk.chunk_id)
-    if not file.exists():
-        return None
-    manifest = Manifest.read(file)
-    return manifest if plan.folder.publication.exists() or manifest.is_staged() else None
-
-
-def list_unfinished_chunks(plan: Plan) -> list[str]:
-    """Return the ids of the unfinished chunks."""
-    return [chunk.chunk_id for chunk in plan.chunks if load_finished_manifest(plan, chunk) is None]
-
-
 def sum_fates(manifests: list[Manifest]) -> dict[str, dict[str, int]]:
     """Return fates per source partition over all chunks.
 
@@ -133,50 +96,6 @@ def sum_fates(manifests: list[Manifest]) -> dict[str, dict[str, int]]:
                 if fate != "halo":
                     counts[fate] = counts.get(fate, 0) + count
     return total
-
-
-def require_unchanged_inputs(plan: Plan) -> None:
-    """Check that every input file of a plan is unchanged since planning.
-
-    Raises:
-        PlanError: with ten missing or changed files at most, and their number.
-    """
-    require_input_files(plan.inputs, f"run {plan.run_id}")
-
-
-def require_input_files(files: Sequence[InputFile], what: str) -> None:
-    """Check that input files are unchanged since planning.
-
-    Args:
-        files: of a plan.
-        what: the action that needs them, for the message.
-
-    Raises:
-        PlanError: with ten missing or changed files at most, and their number.
-    """
-    if facts := [fact for file in files if (fact := _describe_change(file))]:
-        count = "1 input file" if len(facts) == 1 else f"{len(facts)} input files"
-        more = f"\n  and {len(facts) - _MAX_FACTS} more" if len(facts) > _MAX_FACTS else ""
-        listed = "".join(f"\n  {fact}" for fact in facts[:_MAX_FACTS]) + more
-        msg = (
-            f"cannot {what}: {count} of {len(files)} cannot be read as planned{listed}"
-            "\n\nhint: restore the files, or create a new plan for the range"
-        )
-        raise PlanError(msg)
-
-
-def _describe_change(file: InputFile) -> str | None:
-    """Describe how a file changed since planning; None: it is unchanged."""
-    try:
-        status = os.stat(file.path)  # noqa: PTH116 - thousands of files, each once
-    except (FileNotFoundError, NotADirectoryError):
-        return f"removed: {file.path}"
-    if status.st_size != file.size_bytes:
-        return f"changed: {file.path} had {file.size_bytes:,} bytes, has {status.st_size:,}"
-    if (modified_ms := status.st_mtime_ns // _NS_PER_MS) != file.modified_ms:
-        old, new = instant_text(file.modified_ms), instant_text(modified_ms)
-        return f"changed: {file.path} was written {old}, and again {new}"
-    return None
 
 
 def version_warning(plan: Plan, running: str) -> str | None:

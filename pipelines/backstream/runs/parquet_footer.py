@@ -6,12 +6,23 @@ import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 8
 """Number of bytes at the end: the length of the footer (4, little-endian) and the magic word."""
 _FIRST_READ_BYTES = 32_768
 """Number of bytes of the first read: most footers are shorter."""
+
+
+class Stream(Protocol):
+    """An open file."""
+
+    def seek(self, offset: int, whence: int = ..., /) -> int:
+        """Move to a position, and return it."""
+
+    def read(self) -> bytes:
+        """Return the rest of the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +46,24 @@ class Footer:
             OSError: when it cannot be read.
         """
         with open(path, "rb") as file:  # noqa: PTH123 - of thousands of files; a `Path` takes as long as reading
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(size - _FIRST_READ_BYTES, 0))
+            return cls.from_stream(file)
+
+    @classmethod
+    def from_stream(cls, file: Stream) -> Footer:
+        """Read the footer of an open file.
+
+        Raises:
+            ValueError: when the file has no footer.
+            OSError: when it cannot be read.
+        """
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(size - _FIRST_READ_BYTES, 0))
+        end = file.read()
+        length = _footer_length(end, size)
+        if length > len(end):
+            file.seek(size - length)
             end = file.read()
-            length = _footer_length(end, size)
-            if length > len(end):
-                file.seek(size - length)
-                end = file.read()
-            return cls(end[-length:], size)
+        return cls(end[-length:], size)
 
     @classmethod
     def from_content(cls, content: bytes) -> Footer:

@@ -245,11 +245,15 @@ class Plan:
         )
 
     def staging(self, suffix: str) -> Path:
-        """Return the folder of staged files: within the table's folder, or in the home for an object store."""
+        """Return the folder of files staged on a disk: that of the table, or in the home for an object store."""
         table = self.tables[suffix]
         is_on_disk = table.location.startswith("/")
         root = Path(table.location) if is_on_disk else Home(Path(self.home)).staging(table.name)
         return root / "data" / self.run_id
+
+    def stored_staging(self, suffix: str) -> str:
+        """Return the place of staged files where the table itself is, which may be in an object store."""
+        return f"{self.tables[suffix].location}/data/{self.run_id}"
 
     def chunk(self, chunk_id: str) -> Chunk:
         """Return a chunk by its id.

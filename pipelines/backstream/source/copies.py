@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from backstream.source.files import read_error_text
-from backstream.source.object_stores import StoreAccess
 from backstream.source.raw_files import RawFile
+from backstream.storage.columns import copy_columns
+from backstream.storage.object_stores import StoreAccess
 
 if TYPE_CHECKING:
     from backstream.source.table_files import TableFile
@@ -60,8 +61,6 @@ def _draft_of(target: Path) -> Path:
 
 
 _BLOCK_BYTES = 8 * 2**20
-_WHOLE_FILE_SHARE = 0.7
-"""Share of the bytes of a Parquet file from which on copying it is faster than selecting its columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,43 +122,3 @@ def _copy_object(task: FetchTask, draft: Path) -> None:
         with draft.open("wb") as file:
             while block := stream.read(_BLOCK_BYTES):
                 file.write(block)
-
-
-def copy_columns(stream: Any, columns: Sequence[str], draft: Path) -> bool:
-    """Write columns of a Parquet file, one row group at a time.
-
-    Returns:
-        Whether it did; not if the columns are most of the file, or it is damaged, which planning reports.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        file = pq.ParquetFile(stream, pre_buffer=True, coerce_int96_timestamp_unit="us")
-    except pa.ArrowException:
-        return False
-    wanted = [name for name in file.schema_arrow.names if name in set(columns)]
-    if not wanted or _share_of_bytes(file.metadata, wanted) >= _WHOLE_FILE_SHARE:
-        return False
-    groups = (file.read_row_group(number, columns=wanted) for number in range(file.num_row_groups))
-    write_groups(draft, pa.schema([file.schema_arrow.field(name) for name in wanted]), groups)
-    return True
-
-
-def write_groups(draft: Path, schema: Any, groups: Any) -> None:
-    """Write each table as one row group of a Parquet file."""
-    import pyarrow.parquet as pq
-
-    with pq.ParquetWriter(draft, schema) as writer:
-        for rows in groups:
-            writer.write_table(rows, row_group_size=max(1, rows.num_rows))
-
-
-def _share_of_bytes(metadata: Any, columns: Sequence[str]) -> float:
-    roots, wanted, total = set(columns), 0, 0
-    for group in range(metadata.num_row_groups):
-        for number in range(metadata.num_columns):
-            column = metadata.row_group(group).column(number)
-            total += column.total_compressed_size
-            wanted += column.total_compressed_size * (column.path_in_schema.partition(".")[0] in roots)
-    return wanted / total if total else 1.0

@@ -23,6 +23,7 @@ from backstream.runs.input_files import SkippedFile
 from backstream.runs.packing import from_columns
 from backstream.runs.plan import InputFile, Mode
 from backstream.source.files import DamagedFile, FileInspection, read_error_text
+from backstream.storage.stores import Stores, explain_reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,10 +166,12 @@ def _find_broken_pages(inputs: Sequence[InputFile], request: ReadRequest, home: 
 def _find_damage(file: InputFile, columns: Iterable[str] | None) -> SkippedFile | None:
     """Read these columns of a file, by default all, and return its damage; None: the file is sound."""
     try:
-        parquet = pq.ParquetFile(file.path, page_checksum_verification=True)
-        names = None if columns is None else [name for name in columns if name in parquet.schema_arrow.names]
-        for number in range(parquet.num_row_groups):
-            parquet.read_row_group(number, columns=names)
+        with explain_reading(file.path):
+            source = Stores.from_environment().parquet_source(file.path)
+            parquet = pq.ParquetFile(source, page_checksum_verification=True)
+            names = None if columns is None else [name for name in columns if name in parquet.schema_arrow.names]
+            for number in range(parquet.num_row_groups):
+                parquet.read_row_group(number, columns=names)
     except (pa.ArrowException, OSError) as error:
         return SkippedFile(file.path, file.size_bytes, file.modified_ms, read_error_text(error), file.rows)
     return None

@@ -9,7 +9,6 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from backstream.definition.model import Definition
@@ -119,7 +118,7 @@ def _count_unless_damaged(file: InputFile, definition: Definition) -> list[list[
     from backstream.source.reader import UnreadableError
 
     try:
-        return count_deliveries(Path(file.path), definition)
+        return count_deliveries(file.path, definition)
     except UnreadableError as error:
         log.warning("%s", error)
         return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from backstream.source.time_columns import TimeColumn
 _RECORDS = pa.schema([("partition", pa.string()), ("day_ms", pa.int64()), ("at_ms", pa.int64())])
 
 
-def count_deliveries(path: Path, definition: Definition) -> list[list[Any]]:
+def count_deliveries(path: str, definition: Definition) -> list[list[Any]]:
     """Return the number of readable records and their last arrival, per partition and UTC day of event time.
 
     Raises:

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import orc
 
-from backstream.definition.prepared import is_in_store
 from backstream.definition.source_section import Source
 from backstream.source.archive.files import open_text
+from backstream.storage.stores import is_in_store
 
 _END_BYTES = 4_096
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,8 @@ from backstream.runs.home import Home
 from backstream.runs.input_files import HIDDEN, FileList, reason_ignored
 from backstream.runs.plan import InputFile
 from backstream.source.folders import walk_files
-from backstream.source.raw_files import expand_path, list_raw_files
+from backstream.source.raw_files import expand_path, list_raw_files, list_source
+from backstream.storage.stores import NO_STORES, FileVersion, Stores, is_in_store, map_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,10 +32,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SourceFiles:
-    """The data files of a source, and by reason the files that are not data."""
+    """The data files of a source, and by reason the files that are not data.
 
-    paths: tuple[Path, ...]
+    `versions` has those of objects in a store, which the listing of the store contains.
+    """
+
+    paths: tuple[str, ...]
     ignored: Mapping[str, FileList]
+    versions: Mapping[str, FileVersion] = field(default_factory=dict)
+
+    def find_version(self, path: str) -> FileVersion | None:
+        """Return the version of a file; None if it was removed."""
+        return self.versions.get(path) or NO_STORES.find_versions([path])[0]
 
 
 def list_source_files(source: Source, where: str) -> SourceFiles:
@@ -49,6 +58,10 @@ def list_source_files(source: Source, where: str) -> SourceFiles:
             f"the source has no prepared files yet ({where})\n\nhint: run `backstream prepare` for the definition"
         )
         raise PlanError(msg)
+    if any(map(is_in_store, source.paths)):
+        listing = list_source(source, where)
+        versions = {file.path: FileVersion(file.size_bytes, file.modified_ms) for file in listing.files}
+        return SourceFiles(tuple(versions), listing.ignored, versions)
     data, ignored = set[Path](), defaultdict[str, set[Path]](set)
     for root in [root for path in source.paths for root in expand_path(path, where)]:
         if root.is_file():
@@ -67,7 +80,7 @@ def list_source_files(source: Source, where: str) -> SourceFiles:
         raise PlanError(msg)
     # The other files beside prepared ones are those of backstream itself.
     in_order = sorted(data, key=lambda path: path.parts)  # faster than the order of `Path`, and the same
-    return SourceFiles(tuple(in_order), {} if is_prepared else by_reason)
+    return SourceFiles(tuple(map(str, in_order)), {} if is_prepared else by_reason)
 
 
 def sum_source_bytes(definition: Path, home: Home) -> int | None:
@@ -129,19 +142,28 @@ def inspect_files(files: SourceFiles, source: Source) -> FileInspection:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    inputs: list[InputFile] = []
-    damaged: list[DamagedFile] = []
-    shapes: list[SchemaGroup] = []
-    for path in files.paths:
+    stores = Stores.from_environment()
+
+    def inspect(path: str) -> tuple[InputFile, pa.Schema] | DamagedFile:
         try:
-            footer = pq.read_metadata(path)
+            if not is_in_store(path):
+                footer = pq.read_metadata(path)
+            else:
+                footer = pq.read_metadata(pa.BufferReader(stores.read_footer(path).content))
             schema = _read_schema(footer)
-        except (pa.ArrowException, OSError) as error:
-            damaged.append(_describe_damaged(path, error))
-            continue
-        inputs.append(_describe_file(path, footer, source))
-        _add_to_groups(shapes, schema, inputs[-1])
-    return FileInspection(tuple(inputs), tuple(damaged), tuple(shapes))
+        except (pa.ArrowException, OSError, ValueError) as error:
+            return _describe_damaged(path, files.find_version(path), error)
+        version = files.find_version(path) or FileVersion(0, 0)
+        return _describe_file(path, version, footer, source), schema
+
+    inspected = map_files(inspect, {path: path for path in files.paths})
+    damaged = tuple(file for file in inspected if isinstance(file, DamagedFile))
+    inputs: list[InputFile] = []
+    shapes: list[SchemaGroup] = []
+    for file, schema in (file for file in inspected if not isinstance(file, DamagedFile)):
+        inputs.append(file)
+        _add_to_groups(shapes, schema, file)
+    return FileInspection(tuple(inputs), damaged, tuple(shapes))
 
 
 def _read_schema(footer: Any) -> pa.Schema:
@@ -169,12 +191,9 @@ def _add_to_groups(shapes: list[SchemaGroup], schema: pa.Schema, file: InputFile
     shapes.append(SchemaGroup(schema, [file.path], has_rows))
 
 
-def _describe_damaged(path: Path, error: Exception) -> DamagedFile:
-    try:
-        status = path.stat()
-    except OSError:  # the file was removed meanwhile
-        return DamagedFile(str(path), 0, 0, read_error_text(error))
-    return DamagedFile(str(path), status.st_size, status.st_mtime_ns // 1_000_000, read_error_text(error))
+def _describe_damaged(path: str, version: FileVersion | None, error: Exception) -> DamagedFile:
+    known = version or FileVersion(0, 0)  # the file may have been removed meanwhile
+    return DamagedFile(path, known.size_bytes, known.modified_ms, read_error_text(error))
 
 
 def read_error_text(error: Exception) -> str:
@@ -185,11 +204,9 @@ def read_error_text(error: Exception) -> str:
     return "".join(char if char.isprintable() else "?" for char in line) or type(error).__name__
 
 
-def _describe_file(path: Path, footer: Any, source: Source) -> InputFile:
+def _describe_file(path: str, version: FileVersion, footer: Any, source: Source) -> InputFile:
     event, arrival = (_time_bounds(footer, column) for column in (source.event_time, source.arrival_time))
-    status = path.stat()
-    modified_ms = status.st_mtime_ns // 1_000_000
-    return InputFile(str(path), footer.num_rows, status.st_size, *event, *arrival, modified_ms)
+    return InputFile(path, footer.num_rows, version.size_bytes, *event, *arrival, version.modified_ms)
 
 
 def _time_bounds(footer: Any, column: str | None) -> tuple[int | None, int | None]:

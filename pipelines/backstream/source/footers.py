@@ -54,20 +54,20 @@ def load_footers(files: SourceFiles, definition: Definition, home: Home) -> Sour
     entries: dict[str, list[Any]] = {}
     unknown: dict[str, list[int]] = {}
     for file in files.paths:
-        identity, values = _identity(file), summary["files"].get(str(file))
+        identity, values = _identity(files, file), summary["files"].get(file)
         if values is not None and values[0] == identity:
-            entries[str(file)] = values
+            entries[file] = values
         else:
-            unknown[str(file)] = identity
+            unknown[file] = identity
     new = _NO_FILES
     if unknown:
-        new = inspect_files(SourceFiles(tuple(map(Path, unknown)), {}), definition.timed_source)
+        new = inspect_files(SourceFiles(tuple(unknown), {}, files.versions), definition.timed_source)
     schemas: list[str] = summary["schemas"]
     numbers = _number_schemas(new.shapes, schemas)
     entries |= {file.path: [unknown[file.path], numbers[file.path], *_values(file)] for file in new.inputs}
     if new.inputs or len(entries) < len(summary["files"]):
         write_summary(path, {"schemas": schemas, "files": entries})
-    in_order = [(file, entries[file]) for file in map(str, files.paths) if file in entries]
+    in_order = [(file, entries[file]) for file in files.paths if file in entries]
     inputs = tuple(InputFile(file, *values[2:]) for file, values in in_order)
     return SourceFooters(inputs, new.damaged, tuple(values[1] for _, values in in_order), tuple(schemas))
 
@@ -79,10 +79,15 @@ def _summary_name(definition: Definition) -> str:
     return f"footers-{definition.name}-{hashlib.sha256(columns.encode()).hexdigest()[:12]}"
 
 
-def _identity(path: Path) -> list[int]:
-    """Return size, and times of modification and change in microseconds; empty for a missing file."""
+def _identity(files: SourceFiles, path: str) -> list[int]:
+    """Return size, and times of modification and change in microseconds; empty for a missing file.
+
+    An object is never changed, only replaced, so it has no time of change.
+    """
+    if version := files.versions.get(path):
+        return [version.size_bytes, version.modified_ms * 1_000]
     try:
-        status = path.stat()
+        status = Path(path).stat()
     except OSError:
         return []
     return [status.st_size, status.st_mtime_ns // 1_000, status.st_ctime_ns // 1_000]

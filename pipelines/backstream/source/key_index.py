@@ -65,7 +65,7 @@ class KeyIndex:
         """
         slices = self.find_slices(file)
         if slices is None:
-            self._write(file, _count_slices(Path(file.path), self.definition))
+            self._write(file, _count_slices(file.path, self.definition))
             slices = self.find_slices(file) or []
         return slices
 
@@ -98,7 +98,7 @@ def _json_value(value: object) -> object:
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
-def _count_slices(path: Path, definition: Definition) -> pa.Table:
+def _count_slices(path: str, definition: Definition) -> pa.Table:
     """Return the index rows of one file, read one row group at a time."""
     event_time = TimeColumn.from_expression(definition.timed_source.event_time, "source.event_time")
     names = list(dict.fromkeys([*definition.source.key, event_time.name]))

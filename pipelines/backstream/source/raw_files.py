@@ -9,12 +9,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from backstream.definition.prepared import is_in_store
 from backstream.definition.source_section import Source
 from backstream.errors import PlanError
 from backstream.runs.input_files import HIDDEN, SUFFIXES, FileList
 from backstream.source.folders import walk_files
 from backstream.source.wildcards import has_wildcard, is_hidden, split_pattern
+from backstream.storage.stores import is_in_store
 
 JSON_SUFFIXES = (".json", ".jsonl", ".ndjson", ".log", ".txt", "")
 _SUFFIXES_BY_FORMAT = {
@@ -79,7 +79,10 @@ def list_raw_files(source: Source, where: str) -> Sequence[RawFile]:
 def root_of_paths(paths: Sequence[str]) -> str:
     """Return the deepest folder, or the file, that all paths of a source have in common."""
     roots = [split_pattern(path)[0] for path in paths]
-    return os.path.commonpath(roots) if len(roots) > 1 else roots[0]
+    if len(roots) == 1:
+        return roots[0]
+    common = os.path.commonpath(roots)
+    return common.replace(":/", "://", 1) if is_in_store(roots[0]) else common
 
 
 def _list_path(path: str, format_name: str, where: str, ignored: IgnoredPaths) -> Iterator[RawFile]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from backstream.errors import PlanError
 from backstream.source.files import read_error_text
+from backstream.storage.stores import Stores, explain_reading, is_in_store
 
 READERS = min(4, os.cpu_count() or 1)
 """Number of files that are read and processed at the same time."""
@@ -21,25 +21,28 @@ class UnreadableError(PlanError):
 
     is_retryable = False  # a rewritten file would differ from the planned one
 
-    def __init__(self, path: Path | str, reason: str) -> None:
+    def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"cannot read input file {path}: {reason}")
-        self.path, self.reason = str(path), reason
+        self.path, self.reason = path, reason
 
 
-def scan_row_groups(path: Path, names: Iterable[str]) -> Iterator[pa.Table]:
+def scan_row_groups(path: str, names: Iterable[str]) -> Iterator[pa.Table]:
     """Return columns of each row group; a column that the file lacks is null.
 
     Raises:
         UnreadableError: when the file cannot be read.
+        StorageError: when an object store cannot be read.
     """
     columns = list(names)
     try:
-        # By default Arrow converts INT96 to nanoseconds, which end in 2262.
-        file = pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
-        int96 = _int96_columns(file.schema)
-        for number in range(file.num_row_groups):
-            present = [name for name in columns if name in file.schema_arrow.names]
-            yield _select_columns(file.read_row_group(number, columns=present), columns, int96)
+        with explain_reading(path):
+            source = Stores.from_environment().parquet_source(path)
+            # By default Arrow converts INT96 to nanoseconds, which end in 2262.
+            file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=is_in_store(path))
+            int96 = _int96_columns(file.schema)
+            for number in range(file.num_row_groups):
+                present = [name for name in columns if name in file.schema_arrow.names]
+                yield _select_columns(file.read_row_group(number, columns=present), columns, int96)
     except FileNotFoundError:
         raise
     except (pa.ArrowException, OSError) as error:

@@ -7,9 +7,9 @@ from typing import Any
 
 from backstream.errors import PlanError
 from backstream.runs.input_files import HIDDEN
-from backstream.source.object_stores import StoreAccess, explain_store_errors, require_known_store
 from backstream.source.raw_files import IgnoredPaths, RawFile, is_data_file, reason_no_data
 from backstream.source.wildcards import is_hidden, parts_below, split_pattern
+from backstream.storage.object_stores import StoreAccess, explain_store_errors, require_known_store
 
 
 def list_stored_files(address: str, format_name: str, where: str, ignored: IgnoredPaths) -> Iterator[RawFile]:

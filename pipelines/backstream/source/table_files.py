@@ -94,7 +94,7 @@ def copy_table_file(file: TableFile, columns: Sequence[str] | None, draft: Path)
     Raises:
         OSError: when the file cannot be read; FileNotFoundError when it is missing.
     """
-    from backstream.source.copies import copy_columns, write_groups
+    from backstream.storage.columns import copy_columns, write_groups
 
     fields = file.fields(columns)
     if not file.scan.delete_files and file.scan.file.file_format == FileFormat.PARQUET:

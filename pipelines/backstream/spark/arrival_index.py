@@ -8,6 +8,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -19,7 +20,6 @@ from backstream.native.supported import read_spec, reason_not_readable
 from backstream.native.task import IndexTask
 from backstream.native.task_cuts import group_files_by_rows
 from backstream.native.task_runner import run_index_task
-from backstream.runs.manifest import require_input_files
 from backstream.runs.plan import InputFile
 from backstream.source.arrival_index import (
     ArrivalIndex,
@@ -38,6 +38,8 @@ from backstream.spark.schemas import (
     with_partition_as_text,
 )
 from backstream.spark.session import ship_package, task_memory_mb
+from backstream.storage.input_versions import require_input_files
+from backstream.storage.stores import Stores
 
 log = logging.getLogger(__name__)
 
@@ -174,7 +176,8 @@ def _index_files_natively(
     task_rows = max(_TASK_ROWS, sum(file.rows for file in files) // (4 * context.defaultParallelism))
     groups = group_files_by_rows(files, task_rows)
     tasks = [IndexTask(reading, grid, paths, task_memory_mb(spark)) for paths in groups]
-    rows = pa.concat_tables(context.parallelize(tasks, len(tasks)).map(run_index_task).collect())
+    index_files = partial(run_index_task, stores=Stores.from_environment())
+    rows = pa.concat_tables(context.parallelize(tasks, len(tasks)).map(index_files).collect())
     require_input_files(files, "extend the arrival index")
     return join_index_rows(files, rows)
 

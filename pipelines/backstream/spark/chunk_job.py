@@ -11,11 +11,13 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from backstream.runs.chunk_groups import group_chunks
-from backstream.runs.manifest import Manifest, load_finished_manifest
+from backstream.runs.home import Home
+from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Chunk, Plan
 from backstream.runs.table_schemas import (
     DROPPED,
@@ -30,10 +32,11 @@ from backstream.runs.table_schemas import (
 )
 from backstream.spark.chunk_group import ChunkGroup
 from backstream.spark.chunk_outputs import ChunkOutputs, Stopwatch, compute_outputs, new_attempt
-from backstream.spark.shared_folder import require_shared_folder
+from backstream.spark.shared_folder import require_shared_folder, require_shared_inputs, require_stored_files
 from backstream.spark.staging import explain_write_errors
 from backstream.spark.user_functions import explain_function_errors, register_functions
 from backstream.spark.watermarks.cache import WatermarkCache
+from backstream.storage.finished_chunks import load_finished_manifest
 
 STAGES = (
     "watermarks",
@@ -76,14 +79,18 @@ def replay_chunks(
         ContractError: when the source or a table lacks promised columns.
         CountError: when rows or records are lost or duplicated, or executors write to a folder that the driver
             can't see.
-        PlanError: when an input file was replaced while it was read for the arrival index.
-        StorageError: when a disk is full or read-only.
+        PlanError: when an input file was replaced while it was read for the arrival index, or is on a disk that
+            executors do not share.
+        StorageError: when a disk is full or read-only, or executors cannot read the input.
     """
     finished = {chunk.chunk_id: manifest for chunk in chunks if (manifest := load_finished_manifest(plan, chunk))}
     yield from finished.values()
     unfinished = [chunk for chunk in chunks if chunk.chunk_id not in finished]
-    if unfinished:
+    if unfinished and Home(Path(plan.home)).is_shared:
         require_shared_folder(spark, plan.staging(WINDOWS))
+        require_shared_inputs(spark, [file.path for file in plan.inputs])
+    elif unfinished:
+        require_stored_files(plan)
     # All groups of this job are copies of one group, so they share its watermarks.
     group = replace(ChunkGroup.from_plan(spark, plan, unfinished), watermarks=WatermarkCache())
     register_functions(spark, group.definition)

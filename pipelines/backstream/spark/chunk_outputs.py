@@ -23,6 +23,7 @@ from backstream.runs.table_schemas import (
     QUARANTINE,
     WINDOWS,
 )
+from backstream.spark.attempt import Attempt
 from backstream.spark.chunk_group import CHUNK, SCANNED, ChunkGroup, read_count_name
 from backstream.spark.native import sessions as native_sessions
 from backstream.spark.native import windows as native_windows
@@ -31,7 +32,7 @@ from backstream.spark.native.outputs import make_scratch, remove_scratch, stage_
 from backstream.spark.process_functions import ProcessResult, compute_process
 from backstream.spark.sessions.session_windows import SessionWindows
 from backstream.spark.staged_counts import require_all_read, require_all_records
-from backstream.spark.staging import Attempt, Staged, load_staged_rows, write_staged_files
+from backstream.spark.staging import Staged, load_staged_rows, upload_staged_files, write_staged_files
 from backstream.spark.table_frames import (
     Fates,
     Keep,
@@ -46,6 +47,7 @@ from backstream.spark.table_frames import (
 )
 from backstream.spark.user_jobs import JobCall, JobResult
 from backstream.spark.windows.result_rows import add_derived, add_derived_to_panes
+from backstream.storage.stores import Stores
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +70,7 @@ class Stopwatch:
 
 def new_attempt(group: ChunkGroup) -> Attempt:
     """Return an attempt with a new random name."""
-    return Attempt(group.plan, group.chunks, uuid.uuid4().hex[:8])
+    return Attempt(group.plan, group.chunks, uuid.uuid4().hex[:8], stores=Stores.from_environment())
 
 
 class ChunkOutputs(NamedTuple):
@@ -160,7 +162,7 @@ def _run_in_spark(
         expected = results.records_in_windows(counts) - (0 if code is None else code.skipped_records)
         require_all_records(attempt, expected, files, group.definition.backfill.publish)
         events_read = {number: metric.get[read_count_name(number)] for number in range(len(group.chunks))}
-        return ChunkOutputs(attempt, events_read, counting.result(), files)
+        return ChunkOutputs(attempt, events_read, counting.result(), upload_staged_files(attempt, files))
 
 
 def _compute_user_rows(
@@ -195,11 +197,12 @@ def _run_natively(group: ChunkGroup, attempt: Attempt, watch: Stopwatch, results
             require_all_read(attempt, computed.rows_by_footer, computed.scanned)
         with watch.stage(METRICS):
             files[METRICS] = stage_metrics(group, counts, attempt)
-        for suffix, rows in record_frames(group, results, existing_fates(fates) - {Fate.DROPPED}):
+        written = {Fate.DROPPED, *([Fate.QUARANTINED] if QUARANTINE in files else [])}
+        for suffix, rows in record_frames(group, results, existing_fates(fates) - written):
             with watch.stage(suffix):
                 files[suffix] = _stage(rows, suffix, attempt)
         require_all_records(attempt, computed.records_in_windows, files, group.definition.backfill.publish)
-        return ChunkOutputs(attempt, counts.read(), fates, files)
+        return ChunkOutputs(attempt, counts.read(), fates, upload_staged_files(attempt, files))
     finally:
         remove_scratch(attempt)
 

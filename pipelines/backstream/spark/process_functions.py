@@ -31,11 +31,12 @@ from backstream.eventtime.windows import Tumbling
 from backstream.runs.table_schemas import RECORD_COUNT, pane_count_column
 from backstream.source.column_types import quote_column
 from backstream.spark import source
+from backstream.spark.attempt import Attempt
 from backstream.spark.chunk_group import ChunkGroup
 from backstream.spark.key_runs import KeyRun, TimerQueue
 from backstream.spark.schemas import ARRIVAL_ORDER, int64_literal
 from backstream.spark.session import ship_package
-from backstream.spark.staging import Attempt, spark_type_of_name
+from backstream.spark.staging import spark_type_of_name
 from backstream.spark.watermarks.join import add_watermarks
 from backstream.spark.watermarks.resolve import load_full_timeline
 from backstream.spark.watermarks.timeline import Longs, to_int64

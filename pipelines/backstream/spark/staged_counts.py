@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from backstream.errors import CountError
 from backstream.runs.manifest import StagedFile
@@ -15,7 +15,10 @@ from backstream.runs.table_schemas import (
     WITHHELD,
     pane_count_column,
 )
-from backstream.spark.staging import Attempt, Staged
+from backstream.spark.attempt import Attempt
+from backstream.spark.staging import Staged
+from backstream.storage.columns import load_columns
+from backstream.storage.stores import map_files
 
 
 def require_all_read(attempt: Attempt, expected: int, scanned: int) -> None:
@@ -63,11 +66,11 @@ def _require_all_published(attempt: Attempt, pane: str, files: Mapping[str, Stag
         CountError: naming rows and records of both tables.
     """
     windows, panes = _staged_files(files, WINDOWS), _staged_files(files, PANES)
-    counts = [pq.read_table(file.path, columns=[pane_count_column(pane)], partitioning=None)[0] for file in panes]
+    counts = _load_column(attempt, panes, pane_count_column(pane))
     fired = [column.filter(pc.greater(column, 0)) for column in counts]
     expected = sum(map(len, fired)), sum(pc.sum(column).as_py() or 0 for column in fired)
     withheld = _staged_files(files, WITHHELD)
-    rows = [pq.read_table(file.path, columns=["rows"], partitioning=None)[0] for file in withheld]
+    rows = _load_column(attempt, withheld, "rows")
     staged = (
         sum(file.rows for file in windows) + sum(pc.sum(column).as_py() or 0 for column in rows),
         sum(file.records for file in (*windows, *withheld)),
@@ -80,3 +83,8 @@ def _require_all_published(attempt: Attempt, pane: str, files: Mapping[str, Stag
             f"  {attempt}\n\nhint: run the same command again; if the error occurs again, report it as a bug"
         )
         raise CountError(msg)
+
+
+def _load_column(attempt: Attempt, files: Sequence[StagedFile], name: str) -> list[pa.ChunkedArray]:
+    paths = {file.path: file.path for file in files}
+    return map_files(lambda path: load_columns(path, [name], attempt.stores)[0], paths)

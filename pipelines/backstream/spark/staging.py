@@ -1,21 +1,16 @@
-"""Stage results as Parquet files that an Iceberg table can adopt unchanged, with field ids.
-
-Each attempt writes into its own folder, so files of a failed attempt are never used.
-"""
+"""Stage results as Parquet files that an Iceberg table can adopt unchanged, with field ids."""
 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import cast
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -30,99 +25,31 @@ from pyspark.sql.types import (
 
 from backstream.definition.aggregates import spark_type_name
 from backstream.errors import CountError, StorageError
-from backstream.eventtime.instants import DAY_MS, utc_datetime
 from backstream.native.element_ids import add_element_ids
-from backstream.native.small_files import SMALL_BYTES, load_columns, split_files
+from backstream.native.small_files import split_files
 from backstream.native.sql import STAGING_CHUNK, STAGING_DAY
+from backstream.native.staged_files import describe_staged_file
+from backstream.native.task import WrittenFiles
 from backstream.runs.manifest import StagedFile
-from backstream.runs.parquet_footer import Footer
-from backstream.runs.plan import Chunk, Plan, PlannedTable
-from backstream.runs.table_schemas import (
-    METRICS,
-    PANES,
-    RECORD_COUNT,
-    SKIPPED,
-    WINDOWS,
-    WITHHELD,
-    pane_count_column,
-)
+from backstream.runs.plan import PlannedTable
+from backstream.runs.table_schemas import METRICS, PANES, WINDOWS, WITHHELD
+from backstream.spark.attempt import Attempt
 from backstream.spark.chunk_group import CHUNK
 from backstream.spark.counted_writes import TaskWrite, require_visible, write_parquet
 from backstream.spark.failures import REFUSALS, unreadable_file_error
 from backstream.spark.schemas import Step, conform
 from backstream.spark.session import ship_package
 from backstream.spark.source import load_files
+from backstream.storage.object_stores import explain_store_errors
+from backstream.storage.stores import is_below
 
 _DAY, _CHUNK = STAGING_DAY, STAGING_CHUNK
-_COUNTED = {
-    WINDOWS: RECORD_COUNT,
-    WITHHELD: RECORD_COUNT,
-    PANES: pane_count_column("final"),
-    SKIPPED: pane_count_column("final"),
-}
-"""The column of a table with the number of records of a row."""
 _GROUPED = (WINDOWS, METRICS, PANES, WITHHELD)
 """The tables with aggregated rows; the other tables have a few rows of input files."""
 _MAX_EVENTS_OF_ONE_TASK = 100_000
 """Up to this number of events, one task groups them, since Spark coalesces small tasks."""
 _MANY_EVENTS = 500_000
 """From this number of events per core, files have some megabytes."""
-_MAX_EVENTS_OF_SMALL_DAY = 10_000
-"""The largest number of events of a day whose file the driver splits off; this is faster than a Spark write."""
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One attempt to run a chunk group; its files are in one folder per table."""
-
-    plan: Plan
-    chunks: Sequence[Chunk]
-    attempt: str
-    is_unfinished: bool = False
-    """True if rows of windows and panes have no derived columns yet, so that their files are not staged."""
-
-    def folder(self, suffix: str) -> Path:
-        """Return the folder for the files of a table; its name has the first chunk."""
-        if self.is_unfinished and suffix in (WINDOWS, PANES):
-            return self.scratch / "unfinished" / (suffix or "windows")
-        return self._staging(suffix)
-
-    @property
-    def scratch(self) -> Path:
-        """The folder of files that the driver and the tasks exchange."""
-        return self._staging(WINDOWS).with_suffix(".scratch")
-
-    def _staging(self, suffix: str) -> Path:
-        return self.plan.staging(suffix) / f"{self.chunks[0].chunk_id}-{self.attempt}"
-
-    def columns(self, suffix: str) -> Sequence[tuple[str, str, int, bool]]:
-        """Return name, type, field id, and necessity of the columns that a table has now."""
-        derived = self.plan.definition.get("derive_after", {}) if self.is_unfinished else {}
-        return [
-            column for column in self.plan.tables[suffix].columns if column[0].partition("__")[0] not in derived
-        ]
-
-    def only_folder(self, suffix: str) -> Path | None:
-        """Return the only subfolder for the rows of a table; None if they are split by chunk or day."""
-        start_ms, end_ms = self.chunks[0].start_ms, self.chunks[-1].end_ms
-        if len(self.chunks) > 1:
-            return None
-        chunk_folder = self.folder(suffix) / f"{_CHUNK}=0"
-        if self.plan.tables[suffix].day_column is None:
-            return chunk_folder
-        day_ms = start_ms - start_ms % DAY_MS
-        return chunk_folder / f"{_DAY}={utc_datetime(day_ms).date()}" if end_ms <= day_ms + DAY_MS else None
-
-    @property
-    def has_small_files(self) -> bool:
-        """True if the chunks span several days with few events each."""
-        days = (self.chunks[-1].end_ms - self.chunks[0].start_ms) / DAY_MS
-        return days > 1 and sum(chunk.expected_events for chunk in self.chunks) <= days * _MAX_EVENTS_OF_SMALL_DAY
-
-    def __str__(self) -> str:
-        ids = [chunk.chunk_id for chunk in self.chunks]
-        chunks = f"chunk {ids[0]}" if len(ids) == 1 else f"chunks {ids[0]} to {ids[-1]}"
-        return f"{chunks} of {self.plan.run_id}"
 
 
 Staged = dict[int, tuple[StagedFile, ...]]
@@ -203,21 +130,71 @@ def _differs_in_width(actual: DataType, wanted: DataType) -> bool:
     return actual in _NARROW and wanted == IntegerType()
 
 
-def collect_task_files(suffix: str, attempt: Attempt, paths: Sequence[Path], written: list[TaskWrite]) -> Staged:
-    """Return the files that native tasks have written into the folders of `write_staged_files`.
+def collect_task_files(
+    suffix: str, attempt: Attempt, outputs: Sequence[WrittenFiles], written: list[TaskWrite]
+) -> Staged:
+    """Return the files that native tasks have written into the folders of `write_staged_files`, or into a store.
 
     Raises:
         CountError: when the driver doesn't find every row that a task has written.
     """
-    return _list_staged_files(suffix, attempt, [path for path in paths if path.exists()], written)
+    paths = [path for output in outputs for path in map(Path, output.paths) if path.exists()]
+    stored = [file for output in outputs for file in output.stored]
+    return _list_staged_files(suffix, attempt, paths, written, stored)
 
 
-def _list_staged_files(suffix: str, attempt: Attempt, paths: Sequence[Path], written: list[TaskWrite]) -> Staged:
+def _list_staged_files(
+    suffix: str,
+    attempt: Attempt,
+    paths: Sequence[Path],
+    written: list[TaskWrite],
+    stored: Sequence[StagedFile] = (),
+) -> Staged:
     table, folder = attempt.plan.tables[suffix], attempt.folder(suffix)
-    files = _read_footers(folder, paths, _COUNTED.get(suffix))
-    seen = {Path(file.path): file.rows for of_chunk in files.values() for file in of_chunk}
+    files = [*_read_footers(paths, suffix), *stored]
+    seen = {Path(file.path): file.rows for file in files}
     require_visible(f"table `{table.name}`", folder, written, seen)
-    return files
+    return _group_by_chunk(files, (str(folder), attempt.location(suffix)))
+
+
+def _group_by_chunk(files: Sequence[StagedFile], folders: tuple[str, str]) -> Staged:
+    """Return the files with rows by chunk number, which the first folder below that of the attempt has.
+
+    Spark writes one empty file if there are no rows; it is left out.
+    """
+    grouped: Staged = {}
+    for file in files:
+        if file.rows:
+            root = next(folder for folder in folders if is_below(file.path, folder))
+            number = int(file.path.removeprefix(f"{root}/{_CHUNK}=").partition("/")[0])
+            grouped[number] = (*grouped.get(number, ()), file)
+    return grouped
+
+
+def upload_staged_files(attempt: Attempt, files: Mapping[str, Staged]) -> dict[str, Staged]:
+    """Upload the files that Spark or the driver have staged on a disk, if their table is in an object store.
+
+    Native tasks upload their files by themselves. So a publication copies no file.
+
+    Raises:
+        StorageError: when the store refuses, or a copy and its file differ in size.
+    """
+    return {suffix: _upload_table(attempt, suffix, staged) for suffix, staged in files.items()}
+
+
+def _upload_table(attempt: Attempt, suffix: str, staged: Staged) -> Staged:
+    folder, target = str(attempt.folder(suffix)), attempt.location(suffix)
+    local = [file for of_chunk in staged.values() for file in of_chunk if is_below(file.path, folder)]
+    if folder == target or not local:
+        return staged
+    targets = {file.path: target + file.path.removeprefix(folder) for file in local}
+    with explain_store_errors("write", target):
+        attempt.stores.upload_all({location: Path(path) for path, location in targets.items()})
+    shutil.rmtree(folder, ignore_errors=True)
+    return {
+        number: tuple(replace(file, path=targets.get(file.path, file.path)) for file in of_chunk)
+        for number, of_chunk in staged.items()
+    }
 
 
 def _has_good_file_size(spark: SparkSession, attempt: Attempt) -> bool:
@@ -277,27 +254,15 @@ def spark_type_of_name(kind: str) -> DataType:
     return cast("StructType", StructType.fromDDL(ddl)).fields[0].dataType
 
 
-def _read_footers(folder: Path, paths: Sequence[Path], counted: str | None) -> Staged:
-    """Return the written files by chunk number, from their footers.
-
-    Spark writes one empty file if there are no rows; it is left out.
-
-    Args:
-        folder: the folder of the attempt.
-        paths: the files.
-        counted: the column with the number of records of a row; None if the table has none.
+def _read_footers(paths: Sequence[Path], suffix: str) -> Iterator[StagedFile]:
+    """Yield the description of each file, from its footer.
 
     Raises:
         CountError: naming the first file that can't be read.
     """
-    files: Staged = {}
     for path in paths:
         with _explain_read_errors(path):
-            file = _read_footer(path, counted)
-        if file.rows:
-            number = int(path.relative_to(folder).parts[0].removeprefix(f"{_CHUNK}="))
-            files[number] = (*files.get(number, ()), file)
-    return files
+            yield describe_staged_file(path, suffix)
 
 
 @contextmanager
@@ -307,18 +272,3 @@ def _explain_read_errors(path: Path) -> Iterator[None]:
     except (OSError, ValueError) as error:  # these include the errors of Arrow
         msg = f"a file that was just written cannot be read: {error}\n  {path}\n\nhint: run the same command again"
         raise CountError(msg) from error
-
-
-def _read_footer(path: Path, counted: str | None) -> StagedFile:
-    with open(path, "rb") as opened:  # noqa: PTH123 - for thousands of files `Path` is too slow
-        content = opened.read(SMALL_BYTES + 1)
-    if len(content) <= SMALL_BYTES:  # the footer is most of a small file, so it is read once
-        footer, file = Footer.from_content(content), pq.ParquetFile(pa.BufferReader(content))
-        rows = file.metadata.num_rows
-        values = file.read([counted], use_threads=False) if counted and rows else None
-    else:
-        footer = Footer.from_file(path)
-        rows = pq.read_metadata(pa.BufferReader(footer.content)).num_rows
-        values = load_columns(path, [counted]) if counted and rows else None
-    records = pc.sum(values[counted]).as_py() or 0 if values else 0
-    return StagedFile(str(path), footer.size_bytes, rows, records, footer.digest)

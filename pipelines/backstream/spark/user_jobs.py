@@ -19,9 +19,10 @@ from backstream.definition.result_sections import Job
 from backstream.errors import UserCodeError
 from backstream.eventtime.records import Fate
 from backstream.runs.table_schemas import PANES_KEPT, RECORD_COUNT, pane_count_column
+from backstream.spark.attempt import Attempt
 from backstream.spark.schemas import int64_literal
 from backstream.spark.session import ship_package
-from backstream.spark.staging import Attempt, spark_type_of_name
+from backstream.spark.staging import spark_type_of_name
 from backstream.spark.windows.aggregation import WINDOW
 from backstream.user_code import UserCode
 

@@ -33,6 +33,7 @@ from backstream.source.files import find_arrival_bounds, inspect_files, list_sou
 from backstream.spark.delay_analysis import AnalysisRange, load_arrival_buckets, measure_delays
 from backstream.spark.watermarks.resolve import has_gaps, list_expected_partitions
 from backstream.spark.windows.assignment import FixedWindow, end_step_ms
+from backstream.workflow.shared_home import require_files_on_disk
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -134,6 +135,7 @@ def prepare_advice(
     definition = resolve_paths(load_definition(definition_path), home)
     definition = assumed.apply(definition, place) if assumed else definition
     window = _fixed_window(definition, place)
+    require_files_on_disk(definition, "advise on", place)
     source = inspect_files(list_source_files(definition.source, place), definition.source)
     require_no_damage(source.damaged, place)
     columns = resolve_columns(source.shapes, definition, place)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,7 +20,7 @@ from backstream.eventtime.instants import DAY_MS
 from backstream.lake.ledger import list_runs, record_checks, record_run
 from backstream.lake.scans import count_rows_by_day
 from backstream.lake.staged_files import check_staged_files, require_complete_staging
-from backstream.native.small_files import SMALL_BYTES, columns_by_group, load_columns
+from backstream.native.small_files import columns_by_group
 from backstream.quality.evidence import READ_OF_QUARANTINE, RunEvidence, count_unreadable
 from backstream.quality.gate import evaluate_suite
 from backstream.runs.home import replace_file
@@ -44,6 +43,8 @@ from backstream.runs.table_schemas import (
     WITHHELD,
     pane_count_column,
 )
+from backstream.storage.columns import SMALL_BYTES, load_columns
+from backstream.storage.stores import Stores, is_in_store, map_files
 from backstream.workflow.past_windows import load_past_windows
 from backstream.workflow.publish import ledger_row, record_failure
 from backstream.workflow.repeated_positions import find_repeated_positions
@@ -186,7 +187,9 @@ def _read_chunks(chunks: Sequence[Sequence[StagedFile]], columns: Sequence[str])
     """Yield columns of each chunk's files."""
     paths = [[file.path for file in chunk] for chunk in chunks]
     files = [file for chunk in chunks for file in chunk]
-    are_small = len(files) > len(chunks) and all(file.size_bytes <= SMALL_BYTES for file in files)
+    are_small = len(files) > len(chunks) and all(
+        file.size_bytes <= SMALL_BYTES and not is_in_store(file.path) for file in files
+    )
     tables = columns_by_group(paths, columns) if are_small else None
     yield from tables or (_read(chunk_paths, columns) for chunk_paths in paths)
 
@@ -203,5 +206,6 @@ def _load_staged_metrics(manifests: Sequence[Manifest]) -> DataFrame:
 
 def _read(paths: Sequence[str], columns: Sequence[str]) -> pa.Table:
     """Return columns of one or more Parquet files; the files may differ in the nullability of a column."""
-    tables = [load_columns(Path(path), columns) for path in paths]
+    stores = Stores.from_environment()
+    tables = map_files(lambda path: load_columns(path, columns, stores), {path: path for path in paths})
     return pa.concat_tables(tables, promote_options="default")

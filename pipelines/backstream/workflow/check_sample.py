@@ -82,7 +82,7 @@ def check_sample(spark: SparkSession, path: Path, limit: int, home: Home) -> Che
     place = str(path)
     definition = resolve_raw_paths(load_definition(path), home)
     if not _must_prepare(definition, place):
-        files = _spread([str(path) for path in list_source_files(definition.source, place).paths])
+        files = _spread(list_source_files(definition.source, place).paths)
         return _check_files(spark, definition, place, files, max(1, limit // len(files)))
     with TemporaryDirectory(prefix="backstream-") as folder:
         batches = []

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from backstream.native.database import open_database
 from backstream.native.handover_queries import PARTIAL_SUFFIXES
 from backstream.native.supported import reason_not_readable
 from backstream.native.task import TIMES, duckdb_type
+from backstream.native.task_disk import open_task_disk
 from backstream.runs.handover_bundle import (
     PARTITIONS_FILE,
     RECORDS_FILE,
@@ -32,6 +34,7 @@ from backstream.runs.handover_bundle import (
 from backstream.runs.home import replace_file
 from backstream.runs.plan import Mode, Plan
 from backstream.spark.watermarks.resolve import list_expected_partitions
+from backstream.storage.stores import Stores
 from backstream.workflow.handover_process import compute_process_tables, list_process_problems
 from backstream.workflow.handover_stream import CutState, CutStream, compute_cut_state
 
@@ -57,18 +60,20 @@ def hand_over_run(plan: Plan, at_ms: int, folder: Path | None = None) -> tuple[H
     definition = parse_definition(plan.definition, f"plan {plan.run_id}")
     _require_supported(plan, definition)
     _require_unchanged_files(plan)
-    cut = CutStream(
-        definition,
-        plan.columns,
-        [file for file in plan.inputs if file.rows],
-        plan.clock_start_ms,
-        at_ms,
-        sorted(list_expected_partitions(definition)),
-    )
-    if not cut.files:
+    files = [file for file in plan.inputs if file.rows]
+    if not files:
         msg = f"cannot hand over {plan.dataset}: run {plan.run_id} has no records"
         raise SpecError(msg)
-    with open_database(_MEMORY_MB) as database:
+    with open_task_disk(Stores.from_environment()) as disk, open_database(_MEMORY_MB) as database:
+        paths = disk.fetch([file.path for file in files])
+        cut = CutStream(
+            definition,
+            plan.columns,
+            [replace(file, path=path) for file, path in zip(files, paths, strict=True)],
+            plan.clock_start_ms,
+            at_ms,
+            sorted(list_expected_partitions(definition)),
+        )
         database.execute(f"SET threads = {os.cpu_count() or 1}")
         state = compute_cut_state(database, cut)
         tables = _list_tables(database, cut, state)
@@ -114,16 +119,15 @@ def _list_unreadable_columns(plan: Plan, needed: str) -> Iterator[str]:
 
 
 def _require_unchanged_files(plan: Plan) -> None:
-    for file in plan.inputs:
-        try:
-            size_bytes = Path(file.path).stat().st_size
-        except OSError as error:
-            msg = f"cannot read input file {file.path}: {error.strerror}\n\nhint: restore the file"
-            raise PlanError(msg) from error
-        if size_bytes != file.size_bytes:
+    versions = Stores.from_environment().find_versions([file.path for file in plan.inputs])
+    for file, version in zip(plan.inputs, versions, strict=True):
+        if version is None:
+            msg = f"cannot read input file {file.path}: {os.strerror(errno.ENOENT)}\n\nhint: restore the file"
+            raise PlanError(msg)
+        if version.size_bytes != file.size_bytes:
             msg = (
                 f"input file was changed after run {plan.run_id} was planned: {file.size_bytes:,} bytes then,"
-                f" {size_bytes:,} bytes now ({file.path})\n\nhint: create a new run"
+                f" {version.size_bytes:,} bytes now ({file.path})\n\nhint: create a new run"
             )
             raise PlanError(msg)
 

@@ -145,7 +145,9 @@ def _count_files(plan: Plan, address: Address) -> tuple[int, int]:
     """Return how many files the chunks read in a folder, and their bytes."""
     positions = {position for chunk in plan.chunks for position in chunk.files}
     files = [plan.inputs[position] for position in positions]
-    inside = [file for file in files if file.path.startswith(address.name.rstrip("/"))]
+    folder = address.name.rstrip("/")
+    root = folder if address.namespace == "file" else f"{address.namespace}/{folder.lstrip('/')}"
+    inside = [file for file in files if file.path.startswith(root)]
     return len(inside), sum(file.size_bytes for file in inside)
 
 

@@ -6,7 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from backstream import __version__
-from backstream.definition.loader import apply_overrides, load_definition, reason_against_mode, resolve_paths
+from backstream.definition.loader import (
+    apply_overrides,
+    load_definition,
+    reason_against_mode,
+    resolve_paths,
+    resolve_raw_paths,
+)
 from backstream.definition.prepared import reads_prepared_files
 from backstream.definition.source_section import Source
 from backstream.errors import PlanError
@@ -31,6 +37,7 @@ from backstream.workflow.plan_request import PlanRequest, RunScope
 from backstream.workflow.prepare import find_source_snapshots, require_prepared, summarize_preparation
 from backstream.workflow.removed_files import find_removed_files, write_files_read
 from backstream.workflow.run_tables import plan_run_tables
+from backstream.workflow.shared_home import require_native_tasks, require_stored_source, require_stored_tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +81,9 @@ def compose_plan(request: PlanRequest) -> Plan:
     require_range_of_days(interval)
     written = load_definition(request.definition)
     mode = request.mode or written.backfill.mode
-    definition = resolve_paths(apply_overrides(written, request.overrides, mode), request.home)
+    overridden = apply_overrides(written, request.overrides, mode)
+    require_stored_source(resolve_raw_paths(overridden, request.home), request.home, str(request.definition))
+    definition = resolve_paths(overridden, request.home)
     scope = RunScope(definition, mode, interval, str(request.definition), request.home)
     require_valid_suite(definition.quality.suite, request.home.sound_suites)
     require_prepared(definition.source, needed_times(interval, definition, mode), scope.place)
@@ -91,6 +100,7 @@ def _to_plan(request: PlanRequest, scope: RunScope, source: _RunSource, definiti
     prepared = summarize_preparation(definition.source)
     owner = TableOwner(scope.home, definition.name, request.definition.absolute(), definition.source.key)
     tables = plan_run_tables(scope, owner, source.columns.types)
+    require_stored_tables(definition, tables.planned, scope.home, scope.place)
     return Plan(
         dataset=definition.name,
         definition=definition.model_dump(mode="json"),
@@ -148,6 +158,7 @@ def _load_source(scope: RunScope) -> _RunSource:
     files = split_damaged_files(footers, ReadRequest(definition, scope.mode, reach, place), scope.home)
     columns = resolve_columns(footers.shapes, definition, place)
     require_engine(definition, columns.types, place)
+    require_native_tasks(definition, scope.mode, columns.types, listed, scope.home, place)
     return _RunSource(listed, files, columns, _load_index(scope, files.inputs))
 
 

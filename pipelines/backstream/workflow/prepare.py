@@ -34,6 +34,7 @@ from backstream.source.prepared import (
 from backstream.source.raw_files import RawFile, list_raw_files
 from backstream.workflow.prepared_batches import PreparedFiles, prepare_batches
 from backstream.workflow.raw_source import RawSource, copy_source, must_convert
+from backstream.workflow.shared_home import require_stored_source
 from backstream.workflow.side_inputs import load_side_inputs, pin_side_inputs
 
 if TYPE_CHECKING:
@@ -70,6 +71,9 @@ def prepare_source(
     """
     definition = resolve_raw_paths(load_definition(definition_path), home)
     where = str(definition_path)
+    if not home.is_shared:  # tasks read the files where they are
+        require_stored_source(definition, home, where)
+        return None
     is_single = not definition.source.parts
     if is_single and is_copied(definition, home) and not must_convert(definition, home, where):
         copied = copy_source(definition, home, where, spark, note)

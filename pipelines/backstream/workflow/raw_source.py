@@ -17,10 +17,10 @@ from backstream.errors import PlanError, StorageError
 from backstream.runs.home import Home
 from backstream.runs.input_files import FileList
 from backstream.source.copies import CopyFolder, FetchResult, FetchTask
-from backstream.source.object_stores import StoreAccess
 from backstream.source.prepared import PreparedSource, SourceListing
 from backstream.source.raw_files import RawFile, list_raw_files, list_source
 from backstream.source.wildcards import split_pattern
+from backstream.storage.object_stores import StoreAccess
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,6 +18,7 @@ from backstream.runs.plan import Plan
 from backstream.runs.results import Publication
 from backstream.source.prepared import PreparedSource
 from backstream.source.raw_files import root_of_paths
+from backstream.storage.stores import is_in_store
 
 
 def write_files_read(plan: Plan) -> None:
@@ -41,7 +42,7 @@ def write_files_read(plan: Plan) -> None:
 
 
 def find_removed_files(
-    home: Home, dataset: str, source: Source, paths: Sequence[Path], interval: Interval
+    home: Home, dataset: str, source: Source, paths: Sequence[str], interval: Interval
 ) -> FileList:
     """Return the files that the newest published run of each day read and that the source no longer has.
 
@@ -53,13 +54,16 @@ def find_removed_files(
         interval: the range.
     """
     names = _names_of_files(source)
-    present = {name for path in paths for name in names(str(path))}
+    present = {name for path in paths for name in names(path)}
     missing: set[str] = set()
     for folder, days in _find_newest_runs(home.path / "runs" / dataset, interval):
         for start_ms, end_ms, names in _load_files_read(folder):
             if any(start_ms < day_ms + DAY_MS and end_ms > day_ms for day_ms in days):
                 missing.update(name for name in names if name not in present)
-    return FileList.from_paths(Path(root_of_paths(source.paths)) / name for name in missing)
+    root = root_of_paths(source.paths).rstrip("/")
+    return FileList.from_paths(
+        name if name.startswith("/") or is_in_store(name) else f"{root}/{name}" for name in missing
+    )
 
 
 def _names_of_files(source: Source) -> Callable[[str], Sequence[str]]:

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,7 @@ from backstream.quality.evidence import MAX_EXAMPLES, RepeatedPosition, Repeated
 from backstream.runs.plan import InputFile, Plan
 from backstream.source.reader import READERS
 from backstream.source.time_columns import Longs, TimeColumn
+from backstream.storage.stores import Stores, is_in_store
 
 _Bools = npt.NDArray[np.bool_]
 
@@ -103,7 +103,9 @@ class _Reader:
         """Return the positions of a file's records with an event time in the interval; of all without times."""
         source, event = self.definition.timed_source, self._event_time() if is_timed else None
         names = [source.sequence, source.partition, event.name if event else None]
-        with pq.ParquetFile(Path(file.path), read_dictionary=[source.partition or ""]) as parquet:
+        stored = Stores.from_environment().parquet_source(file.path)
+        options = {"read_dictionary": [source.partition or ""], "pre_buffer": is_in_store(file.path)}
+        with pq.ParquetFile(stored, **options) as parquet:
             present = set(parquet.schema_arrow.names)
             rows = parquet.read([name for name in dict.fromkeys(names) if name and name in present])
         rows = _cast_sequence(rows, str(source.sequence))

@@ -18,11 +18,13 @@ from backstream.lake.catalog import open_catalog_for_reading
 from backstream.lake.conflicts import require_no_conflict
 from backstream.lake.tables import find_table
 from backstream.runs.home import Home, RunFolder
-from backstream.runs.manifest import list_unfinished_chunks, require_unchanged_inputs, version_warning
+from backstream.runs.manifest import version_warning
 from backstream.runs.plan import Mode, Plan, slug
 from backstream.runs.status import RunStatus, derive_status, read_facts
 from backstream.runs.table_schemas import WINDOWS
 from backstream.source.files import list_source_files
+from backstream.storage.finished_chunks import list_unfinished_chunks
+from backstream.storage.input_versions import require_unchanged_inputs
 from backstream.workflow.side_inputs import require_unchanged_side_inputs
 
 _DIRECT_TRIGGERS = ("cli", "python")
@@ -151,7 +153,7 @@ def _list_notes(plan: Plan, definition_path: Path, home: Home) -> tuple[str, ...
     notes = [f"resuming the interrupted run {plan.run_id}: {_finished_text(plan)}"]
     planned = {file.path for file in (*plan.inputs, *plan.damaged)} | {file.path for file in plan.skipped}
     source = resolve_paths(load_definition(definition_path), home).source
-    if new := sum(str(path) not in planned for path in list_source_files(source, str(definition_path)).paths):
+    if new := sum(path not in planned for path in list_source_files(source, str(definition_path)).paths):
         files = "1 input file" if new == 1 else f"{new} input files"
         notes.append(
             f"{files} arrived after planning and will not be read; use --replan for a new plan with all files"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from itertools import groupby
 
 import pandas as pd
 import pyarrow as pa
@@ -18,6 +19,7 @@ from backstream.runs.plan import Plan
 from backstream.runs.results import Check, CheckOutcome, Severity
 from backstream.runs.table_schemas import WINDOWS
 from backstream.runs.verification import Receipt
+from backstream.storage.stores import Stores, is_in_store
 from backstream.workflow.verify import hash_parts, verify_sample
 
 _CHECK_NAME = "sampled rows equal those of the reference engine"
@@ -69,11 +71,21 @@ def check_staged_sample(plan: Plan, manifests: Sequence[Manifest], windows: pd.D
     )
 
 
+def _open_staged(paths: Sequence[str]) -> ds.Dataset:
+    """Return the files as one dataset; they are in an object store, or on a disk, or some of them."""
+    stores, parts = Stores.from_environment(), []
+    for are_stored, group in groupby(sorted(paths, key=is_in_store), key=is_in_store):
+        located = [stores.open(path) for path in group]
+        filesystem = located[0][0] if are_stored else None
+        parts.append(ds.dataset([path for _, path in located], format="parquet", filesystem=filesystem))
+    return parts[0] if len(parts) == 1 else ds.dataset(parts)
+
+
 def _load_staged_rows(paths: Sequence[str], spans: Sequence[Interval]) -> pa.Table:
     """Return the staged rows of windows that start in some intervals."""
     if not paths or not spans:
         return pa.table({})
-    start, rows = ds.field("window_start"), ds.dataset(list(paths), format="parquet")
+    start, rows = ds.field("window_start"), _open_staged(paths)
     if all(span.length_ms == 1 for span in spans):
         starts = pa.array([utc_datetime(span.start_ms) for span in spans], rows.schema.field("window_start").type)
         return rows.to_table(filter=start.isin(starts))

@@ -15,6 +15,7 @@ from backstream.native.sessions.arrow_replay import fated, in_windows, replay_is
 from backstream.native.sessions.queries import UNIT, SessionQueries, UnitQueries
 from backstream.native.sessions.task import SessionTask, UnitTask
 from backstream.native.task import TaskResult, own_output, own_path
+from backstream.native.task_disk import TaskDisk
 from backstream.runs.table_schemas import DROPPED, PANES, WINDOWS
 
 if TYPE_CHECKING:
@@ -56,13 +57,13 @@ def _count_records(database: duckdb.DuckDBPyConnection, path: str) -> tuple[int,
     return int(events), int(duplicates)
 
 
-def run_session_task(planned: SessionTask) -> TaskResult:
+def run_session_task(planned: SessionTask, disk: TaskDisk) -> TaskResult:
     """Write the sessions of a share of the keys; in a replay also the corrections of record counts."""
     task = replace(
         planned,
-        windows=own_output(planned.windows),
-        panes=planned.panes and own_output(planned.panes),
-        dropped=planned.dropped and own_output(planned.dropped),
+        windows=disk.output_for(own_output(planned.windows)),
+        panes=planned.panes and disk.output_for(own_output(planned.panes)),
+        dropped=planned.dropped and disk.output_for(own_output(planned.dropped)),
         counts_path=own_path(planned.counts_path),
     )
     queries, rows, has_corrections = SessionQueries(task), dict[str, int](), False
@@ -82,12 +83,13 @@ def run_session_task(planned: SessionTask) -> TaskResult:
             if has_dirty and task.dropped is not None:
                 rows[DROPPED] = write_query(database, queries.dropped_events(), task.dropped.path, task.dropped)
         ((records, owned_records),) = database.execute(queries.totals()).fetchall()
+    files = split_outputs(rows, {WINDOWS: task.windows, PANES: task.panes, DROPPED: task.dropped})
     return TaskResult(
         number=task.number,
         host=socket.gethostname(),
         scanned=0,
         counts=task.counts_path if has_corrections else None,
-        written=split_outputs(rows, {WINDOWS: task.windows, PANES: task.panes, DROPPED: task.dropped}),
+        written=disk.deliver_tables(files),
         in_units=int(records),
         in_windows=int(owned_records),
     )

@@ -8,6 +8,7 @@ from backstream.definition.model import Definition
 from backstream.errors import BackstreamError
 from backstream.native.supported import reason_not_native
 from backstream.native.task_runner import FAILED
+from backstream.runs.home import Home
 from backstream.spark.chunk_group import ChunkGroup
 from backstream.spark.failures import REFUSALS
 
@@ -27,9 +28,11 @@ def can_fall_back(definition: Definition, error: Exception) -> bool:
     """Return whether Spark computes the chunks after this error of the native engine.
 
     It doesn't if the definition requires the native engine, if a user canceled the job, if a disk is full or
-    read-only, or if counts disagree.
+    read-only, if counts disagree, or if executors don't share the home.
     """
     if definition.backfill.engine != "auto" or isinstance(error, BackstreamError):
+        return False
+    if not Home.from_environment().is_shared:
         return False
     message = str(error)
     return _CANCELLED not in message.lower() and not any(reason in message for reason in REFUSALS)

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
@@ -20,13 +21,17 @@ from backstream.native.sql import STAGING_CHUNK, STAGING_DAY
 from backstream.native.task import ChunkGrid, ReadSpec, RestTask, TaskOutput, TaskResult, task_file_path
 from backstream.native.task_cuts import TASK_ROWS, group_files_by_rows
 from backstream.native.task_runner import FAILED, Task, run_native_task
+from backstream.runs.home import Home
 from backstream.runs.plan import InputFile
-from backstream.runs.table_schemas import DROPPED, METRICS, PANES, WINDOWS
+from backstream.runs.table_schemas import DROPPED, METRICS, PANES, QUARANTINE, WINDOWS
+from backstream.spark.attempt import Attempt
 from backstream.spark.chunk_group import ChunkGroup
 from backstream.spark.counted_writes import TaskWrite
 from backstream.spark.session import ship_package, task_memory_mb
 from backstream.spark.source import file_uri
-from backstream.spark.staging import Attempt, Staged, collect_task_files
+from backstream.spark.staging import Staged, collect_task_files
+from backstream.storage.object_stores import explain_store_errors
+from backstream.storage.stores import Stores, is_in_store
 
 _COUNTS, _UNITS = "counts", "units"
 
@@ -53,12 +58,11 @@ def collect_staged_files(attempt: Attempt, done: Sequence[TaskResult]) -> dict[s
         CountError: when the driver doesn't find every row that a task has written.
     """
     files: dict[str, Staged] = {}
-    for suffix in (PANES, WINDOWS, DROPPED):
+    for suffix in (PANES, WINDOWS, DROPPED, QUARANTINE):
         outputs = [(result, result.written[suffix]) for result in done if suffix in result.written]
         if outputs:
-            paths = [Path(path) for _, output in outputs for path in output.paths]
             writes = [TaskWrite(result.number, result.host, output.rows) for result, output in outputs]
-            files[suffix] = collect_task_files(suffix, attempt, paths, writes)
+            files[suffix] = collect_task_files(suffix, attempt, [output for _, output in outputs], writes)
     return files
 
 
@@ -74,7 +78,7 @@ def stage_metrics(group: ChunkGroup, counts: NativeCounts, attempt: Attempt) -> 
     if written is None:
         return {}
     writes = [TaskWrite(0, socket.gethostname(), written.rows)]
-    return collect_task_files(METRICS, attempt, [Path(path) for path in written.paths], writes)
+    return collect_task_files(METRICS, attempt, [written], writes)
 
 
 def task_output(
@@ -91,14 +95,14 @@ def task_output(
         chunk: the number of the only chunk in which the task's windows start.
         day_ms: the only day on which they start; None if the file must be split by chunk and day.
     """
-    plan, folder = attempt.plan, attempt.folder(suffix)
+    plan, folder = attempt.plan, attempt.location(suffix)
     has_days = plan.tables[suffix].day_column is not None
     if day_ms is None:
         split_by = (STAGING_CHUNK, STAGING_DAY) if has_days else (STAGING_CHUNK,)
         return _output_of(attempt, suffix, task_file_path(folder, number, attempt.attempt), split_by)
-    folder /= f"{STAGING_CHUNK}={chunk}"
+    folder += f"/{STAGING_CHUNK}={chunk}"
     if has_days:
-        folder /= f"{STAGING_DAY}={utc_datetime(day_ms).date()}"
+        folder += f"/{STAGING_DAY}={utc_datetime(day_ms).date()}"
     return _output_of(attempt, suffix, task_file_path(folder, number, attempt.attempt))
 
 
@@ -130,8 +134,18 @@ def plan_rest_tasks(
     """Return the tasks that count the records outside of an interval, numbered from `first` on."""
     paths, owned, memory_mb = {file.path for file in files}, group.owned_files, task_memory_mb(group.spark)
     owners = {path: owned[file_uri(path)] for path in paths if file_uri(path) in owned}
+    has_spark_readers = Home(Path(group.plan.home)).is_shared
     return [
-        RestTask(number, reading, interval, file_group, owners, task_counts_path(attempt, number), memory_mb)
+        RestTask(
+            number,
+            reading,
+            interval,
+            file_group,
+            owners,
+            task_counts_path(attempt, number),
+            memory_mb,
+            None if has_spark_readers else task_output(attempt, QUARANTINE, number),
+        )
         for number, file_group in enumerate(group_files_by_rows(files, TASK_ROWS), start=first)
     ]
 
@@ -150,7 +164,8 @@ def run_native_tasks(spark: SparkSession, tasks: Sequence[Task]) -> dict[int, Ta
         return {}
     ship_package(spark.sparkContext)
     try:
-        results = spark.sparkContext.parallelize(tasks, len(tasks)).map(run_native_task).collect()
+        run_task = partial(run_native_task, stores=Stores.from_environment())
+        results = spark.sparkContext.parallelize(tasks, len(tasks)).map(run_task).collect()
     except Py4JJavaError as error:
         _explain_crash(tasks, error)
         raise
@@ -178,7 +193,7 @@ def _explain_crash(tasks: Sequence[Task], error: Py4JJavaError) -> None:
 def make_scratch(attempt: Attempt) -> None:
     """Create the folders for files that tasks exchange."""
     for name in (_COUNTS, _UNITS):
-        (scratch_folder(attempt) / name).mkdir(parents=True)
+        (attempt.scratch / name).mkdir(parents=True)
 
 
 def remove_scratch(attempt: Attempt) -> None:
@@ -187,7 +202,7 @@ def remove_scratch(attempt: Attempt) -> None:
     If one task fails, others may still run. They write to the old name of the folder, so they can't add files to
     the renamed one.
     """
-    folder = scratch_folder(attempt)
+    folder = attempt.scratch
     renamed = folder.with_suffix(".gone")
     with suppress(OSError):
         folder.rename(renamed)
@@ -195,16 +210,26 @@ def remove_scratch(attempt: Attempt) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def scratch_folder(attempt: Attempt) -> Path:
-    """Return the folder of files that the driver and the tasks exchange."""
-    return attempt.scratch
-
-
 def task_counts_path(attempt: Attempt, number: int) -> str:
-    """Return the path of a task's counts."""
-    return task_file_path(scratch_folder(attempt) / _COUNTS, number, attempt.attempt)
+    """Return the location of a task's counts."""
+    return task_file_path(f"{attempt.task_scratch}/{_COUNTS}", number, attempt.attempt)
+
+
+def list_counts(attempt: Attempt, done: Sequence[TaskResult]) -> list[str]:
+    """Return the files of counts on the disk of the driver; those in an object store are moved there.
+
+    Raises:
+        StorageError: when the store cannot be read.
+    """
+    locations = [result.counts for result in done if result.counts]
+    folder = attempt.scratch / _COUNTS
+    moved = {location: folder / location.rpartition("/")[2] for location in locations if is_in_store(location)}
+    with explain_store_errors("read", attempt.task_scratch):
+        attempt.stores.download_all(moved)
+        attempt.stores.remove(moved)
+    return [str(moved.get(location, location)) for location in locations]
 
 
 def units_path(attempt: Attempt, number: int) -> str:
     """Return the path beside which a task writes its units."""
-    return task_file_path(scratch_folder(attempt) / _UNITS, number, attempt.attempt)
+    return task_file_path(attempt.scratch / _UNITS, number, attempt.attempt)

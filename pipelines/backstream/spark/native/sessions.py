@@ -18,22 +18,22 @@ from backstream.native.task import TaskResult
 from backstream.native.task_cuts import count_key_shares, cut_time
 from backstream.runs.plan import InputFile
 from backstream.runs.table_schemas import DROPPED, PANES, WINDOWS
+from backstream.spark.attempt import Attempt
 from backstream.spark.chunk_group import ChunkGroup
 from backstream.spark.native.outputs import (
     NativeResult,
     chunk_grid,
     collect_staged_files,
+    list_counts,
     list_input_files,
     plan_rest_tasks,
     run_native_tasks,
-    scratch_folder,
     task_counts_path,
     task_output,
     units_path,
 )
 from backstream.spark.session import task_memory_mb
 from backstream.spark.sessions.session_windows import SessionWindows
-from backstream.spark.staging import Attempt
 from backstream.spark.watermarks.join import in_force_table
 from backstream.spark.watermarks.partial_streams import ticks_of_file
 
@@ -57,7 +57,7 @@ def compute_sessions(group: ChunkGroup, results: SessionWindows, attempt: Attemp
     session_results = list(run_native_tasks(group.spark, session_tasks).values())
     _require_all_units(attempt, unit_results, session_results)
     done = [*unit_results, *session_results]
-    paths = [result.counts for result in done if result.counts]
+    paths = list_counts(attempt, done)
     return NativeResult(
         counts=NativeCounts(paths, None, _cells(group), group.interval, None, task_memory_mb(group.spark)),
         files=collect_staged_files(attempt, done),
@@ -82,7 +82,7 @@ def _unit_tasks(
     columns = [*source.key, *source.deduplicate_on]
     columns += [aggregate.column for aggregate in aggregates if aggregate.column]
     reading, slots = read_spec(definition, plan.columns, columns), group.spark.sparkContext.defaultParallelism
-    path = _write_watermarks(results, scratch_folder(attempt))
+    path = _write_watermarks(results, attempt.scratch)
 
     def task(number: int, interval: Interval) -> UnitTask:
         task_files = [file for file in files if file.may_hold(interval)] or [files[0]]

@@ -9,11 +9,13 @@ from backstream.native.supported import native_aggregates, read_spec
 from backstream.native.task import RestTask, TaskGrid, TaskPositions, TaskThresholds, WindowTask
 from backstream.native.task_cuts import TaskRange, cut_windows
 from backstream.runs.table_schemas import DROPPED, PANES, WINDOWS
+from backstream.spark.attempt import Attempt
 from backstream.spark.chunk_group import ChunkGroup
 from backstream.spark.native.outputs import (
     NativeResult,
     chunk_grid,
     collect_staged_files,
+    list_counts,
     list_input_files,
     plan_rest_tasks,
     run_native_tasks,
@@ -21,7 +23,6 @@ from backstream.spark.native.outputs import (
     task_output,
 )
 from backstream.spark.session import task_memory_mb
-from backstream.spark.staging import Attempt
 from backstream.spark.watermarks.firing_times import ArrivalPositions, WindowGrid
 from backstream.spark.windows.fixed_windows import FixedWindows
 
@@ -33,9 +34,9 @@ def compute_windows(group: ChunkGroup, results: FixedWindows, attempt: Attempt) 
         CountError: when the driver doesn't find every row that a task has written.
     """
     window_tasks, rest_tasks = _tasks(group, results, attempt)
-    done = run_native_tasks(group.spark, [*window_tasks, *rest_tasks])
+    done = list(run_native_tasks(group.spark, [*window_tasks, *rest_tasks]).values())
     counts = NativeCounts(
-        [result.counts for result in done.values() if result.counts],
+        list_counts(attempt, done),
         window_tasks[0].grid,
         group.definition.metric_windows,
         group.interval,
@@ -44,8 +45,8 @@ def compute_windows(group: ChunkGroup, results: FixedWindows, attempt: Attempt) 
     )
     return NativeResult(
         counts=counts,
-        files=collect_staged_files(attempt, list(done.values())),
-        scanned=sum(result.scanned for result in done.values()),
+        files=collect_staged_files(attempt, done),
+        scanned=sum(result.scanned for result in done),
         rows_by_footer=sum(file.rows for file in list_input_files(group, _interval(group))),
         records_in_windows=counts.records_in_windows(),
     )

@@ -7,14 +7,15 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from backstream.errors import SpecError, StorageError
 from backstream.runs.home import WAREHOUSE_VARIABLE
 
-_S3_SCHEMES = ("s3", "s3a", "s3n")
-_SCHEMES = (*_S3_SCHEMES, "gs", "abfs", "abfss")
+S3_SCHEMES = ("s3", "s3a", "s3n")
+_SCHEMES = (*S3_SCHEMES, "gs", "abfs", "abfss")
 _DEFAULT_REGION = "us-east-1"
 """The region for stores with an endpoint: they ignore it, but without one PyArrow asks Amazon, which fails."""
 STORE_OPTIONS = {"region": "s3.region", "endpoint": "s3.endpoint", "session_token": "s3.session-token"}
@@ -40,7 +41,7 @@ def require_known_store(path: str, where: str) -> None:
     if scheme not in _SCHEMES:
         msg = f"an object store must be one of {', '.join(_SCHEMES)}, got {scheme!r} ({where}, source.path)"
         raise SpecError(msg)
-    if scheme in _S3_SCHEMES and "@" in rest.partition("/")[0]:
+    if scheme in S3_SCHEMES and "@" in rest.partition("/")[0]:
         msg = (
             f"source.path must not contain keys, because plans and reports show it ({where})\n\n"
             "hint: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
@@ -60,12 +61,19 @@ class StoreAccess:
     @classmethod
     def from_environment(cls) -> StoreAccess:
         """Return the access by the usual variables; without keys there, those of the warehouse, if it has some."""
-        address = urlsplit(os.environ.get(WAREHOUSE_VARIABLE, ""))
+        address = warehouse_address()
         has_keys = any(os.environ.get(name) for name in _KEY_VARIABLES)
-        if address.scheme in _S3_SCHEMES and "@" in address.netloc and not has_keys:
+        if address.scheme in S3_SCHEMES and "@" in address.netloc and not has_keys:
             keys = address_keys(address.netloc.rpartition("@")[0])
             return cls(keys | store_options(dict(parse_qsl(address.query))))
         return cls(_keys_from_environment() | store_options({}))
+
+    @classmethod
+    def to_warehouse(cls) -> StoreAccess:
+        """Return the access to the warehouse by its address; without keys there, by the usual variables."""
+        address = warehouse_address()
+        keys = address_keys(address.netloc.rpartition("@")[0])
+        return cls((keys or _keys_from_environment()) | store_options(dict(parse_qsl(address.query))))
 
     def open(self, address: str) -> tuple[Any, str]:
         """Return PyArrow's file system of an address, and the path in it, which begins with the bucket."""
@@ -74,23 +82,34 @@ class StoreAccess:
         scheme, separator, path = address.partition("://")
         if not separator or scheme == "file":
             return LocalFileSystem(), path if separator else address
-        if scheme in _S3_SCHEMES:
-            return self._open_s3(path.partition("/")[0]), path.rstrip("/")
+        if scheme in S3_SCHEMES:
+            return _open_s3(tuple(sorted(self.properties.items())), path.partition("/")[0]), path.rstrip("/")
         bucket, slash, key = path.partition("/")
         filesystem, root = FileSystem.from_uri(f"{scheme}://{bucket}")
         return filesystem, f"{root.rstrip('/')}{slash}{key}".rstrip("/")
 
-    def _open_s3(self, bucket: str) -> Any:
-        from pyarrow.fs import S3FileSystem, resolve_s3_region
 
-        given = self.properties
-        return S3FileSystem(
-            access_key=given.get("s3.access-key-id"),
-            secret_key=given.get("s3.secret-access-key"),
-            session_token=given.get("s3.session-token"),
-            endpoint_override=given.get("s3.endpoint"),
-            region=given.get("s3.region") or resolve_s3_region(bucket),
-        )
+@lru_cache(8)
+def _open_s3(properties: tuple[tuple[str, str], ...], bucket: str) -> Any:
+    """Return the file system of a bucket; it keeps its connections, so it is shared."""
+    from pyarrow.fs import S3FileSystem, resolve_s3_region
+
+    given = dict(properties)
+    return S3FileSystem(
+        access_key=given.get("s3.access-key-id"),
+        secret_key=given.get("s3.secret-access-key"),
+        session_token=given.get("s3.session-token"),
+        endpoint_override=given.get("s3.endpoint"),
+        region=given.get("s3.region") or resolve_s3_region(bucket),
+    )
+
+
+def warehouse_address() -> SplitResult:
+    """Return the parts of the warehouse's address as configured; empty without one, and for an invalid one."""
+    try:
+        return urlsplit(os.environ.get(WAREHOUSE_VARIABLE, ""))
+    except ValueError:  # another check reports it
+        return urlsplit("")
 
 
 def address_keys(user_info: str) -> dict[str, str]:

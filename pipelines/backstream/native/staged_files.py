@@ -1,0 +1,44 @@
+"""Describe the Parquet files that a job stages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from backstream.runs.manifest import StagedFile
+from backstream.runs.parquet_footer import Footer
+from backstream.runs.table_schemas import PANES, RECORD_COUNT, SKIPPED, WINDOWS, WITHHELD, pane_count_column
+from backstream.storage.columns import SMALL_BYTES, load_columns
+
+_COUNTED = {
+    WINDOWS: RECORD_COUNT,
+    WITHHELD: RECORD_COUNT,
+    PANES: pane_count_column("final"),
+    SKIPPED: pane_count_column("final"),
+}
+"""The column of a table with the number of records of a row."""
+
+
+def describe_staged_file(path: Path, suffix: str) -> StagedFile:
+    """Return the description of a file of a table, from its footer and its counts of records.
+
+    Raises:
+        OSError: when it cannot be read.
+        ValueError: when it is no Parquet file.
+    """
+    counted = _COUNTED.get(suffix)
+    with open(path, "rb") as opened:  # noqa: PTH123 - for thousands of files `Path` is too slow
+        content = opened.read(SMALL_BYTES + 1)
+    if len(content) <= SMALL_BYTES:  # the footer is most of a small file, so it is read once
+        footer, file = Footer.from_content(content), pq.ParquetFile(pa.BufferReader(content))
+        rows = file.metadata.num_rows
+        values = file.read([counted], use_threads=False) if counted and rows else None
+    else:
+        footer = Footer.from_file(path)
+        rows = pq.read_metadata(pa.BufferReader(footer.content)).num_rows
+        values = load_columns(str(path), [counted]) if counted and rows else None
+    records = pc.sum(values[counted]).as_py() or 0 if values else 0
+    return StagedFile(str(path), footer.size_bytes, rows, records, footer.digest)
