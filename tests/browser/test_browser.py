@@ -132,7 +132,7 @@ def test_without_scripts_every_day_is_a_link_and_the_form_still_works(opened: Op
 def test_what_needs_somebody_is_listed_with_a_way_to_act(opened: Opened) -> None:
     page = shown(opened, "windows")
     assert page.get_by_text("The run over 1 Jan 2016 was interrupted").is_visible()
-    assert page.get_by_text("Running: 9 Mar to 10 Mar 2024, replay, 0 of 1 chunks").is_visible()
+    assert page.get_by_text("Running: 9 Mar to 10 Mar 2024, replay, 0 of 1 chunk").is_visible()
     items = [" ".join(each.split()) for each in page.locator(".ranges li").all_inner_texts()]
     assert items == [
         "11 Mar to 12 Mar 2024 2 days: missing Reprocess 11 Mar to 12 Mar 2024",

@@ -198,7 +198,7 @@ def test_a_chunk_with_two_manifests_is_named(lake: Lake) -> None:
     with pytest.raises(LedgerError) as caught:
         publish_range(plan, manifests * 2)
 
-    assert str(caught.value) == f"run {plan.run_id} of 1 chunks: 1 left more than one manifest (c1)"
+    assert str(caught.value) == f"run {plan.run_id} of 1 chunk: 1 left more than one manifest (c1)"
 
 
 def test_a_chunk_that_is_not_in_the_plan_is_named(lake: Lake) -> None:
@@ -208,7 +208,7 @@ def test_a_chunk_that_is_not_in_the_plan_is_named(lake: Lake) -> None:
     with pytest.raises(LedgerError) as caught:
         publish_range(plan, [*manifests, replace(manifests[0], chunk_id="c9")])
 
-    assert str(caught.value) == f"run {plan.run_id} of 1 chunks: 1 left a manifest but are not in the plan (c9)"
+    assert str(caught.value) == f"run {plan.run_id} of 1 chunk: 1 left a manifest but are not in the plan (c9)"
 
 
 def test_a_manifest_of_another_run_is_refused(lake: Lake) -> None:

@@ -73,7 +73,7 @@ def test_a_dry_run_is_no_running_run_and_shows_its_result(tmp_path: Path) -> Non
     leave_run(tmp_path, "r.bbb", dataset="clicks", planned_at_s=1)
     request(RUN_ID, is_dry_run=True, run_id="r.aaa", impact=IMPACT).write(Home(tmp_path))
     planned, dry = list_all_runs(Home(tmp_path), ["backfill_flights", "backfill_clicks"], [])
-    assert (planned.state.value, planned.phase) == ("planned", "replay, 0 of 1 chunks")
+    assert (planned.state.value, planned.phase) == ("planned", "replay, 0 of 1 chunk")
     assert (dry.state.value, dry.phase, dry.impact) == ("dry_run", "", IMPACT)
 
 

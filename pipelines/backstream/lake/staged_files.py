@@ -17,6 +17,7 @@ from backstream.eventtime.intervals import Interval
 from backstream.runs.manifest import Manifest, StagedFile
 from backstream.runs.plan import Plan, PlannedTable
 from backstream.storage.stores import Stores, is_below, map_files
+from backstream.text import count_of
 
 _FIELD_ID = b"PARQUET:field_id"
 _US_PER_MS = 1_000
@@ -92,7 +93,8 @@ def _require_one_each(run_id: str, planned: Sequence[str], manifests: Sequence[M
     }
     for fault, chunk_ids in faults.items():
         if chunk_ids:
-            msg = f"run {run_id} of {len(planned)} chunks: {len(chunk_ids)} {fault} ({_names_text(chunk_ids)})"
+            whole = count_of(len(planned), "chunk")
+            msg = f"run {run_id} of {whole}: {len(chunk_ids)} {fault} ({_names_text(chunk_ids)})"
             raise LedgerError(msg)
 
 

@@ -10,6 +10,7 @@ from backstream.eventtime.instants import SECOND_MS, instant_text
 from backstream.runs.approval_request import ApprovalRequest
 from backstream.runs.home import RunFolder
 from backstream.runs.results import Audit
+from backstream.text import count_of
 
 
 class RunStatus(StrEnum):
@@ -171,4 +172,6 @@ def describe_phase(
         return "publish"
     if status not in (RunStatus.PLANNED, RunStatus.RUNNING) or chunks is None:
         return ""
-    return "audit" if chunks and chunks_done == chunks else f"replay, {chunks_done or 0:,} of {chunks:,} chunks"
+    if chunks and chunks_done == chunks:
+        return "audit"
+    return f"replay, {chunks_done or 0:,} of {count_of(chunks, 'chunk')}"
