@@ -14,6 +14,7 @@ from backstream.errors import BackstreamError
 FINISHED = ("success", "failed")
 
 _ATTEMPTS = 10
+_STOP_NOTE = "The demo was stopped before this run had ended. Clear the tasks of the run to continue it."
 _PAUSE_S = 1.0
 _TIMEOUT_S = 90.0  # longer than the timeout of SQLite's lock
 
@@ -104,14 +105,23 @@ class AirflowApi:
         return str(self._call("POST", f"/api/v2/dags/{dag_id}/dagRuns", json=request)["dag_run_id"])
 
     def settle(self) -> None:
-        """Cancel unfinished Backfills, because a DAG can have one at a time, and fail unfinished runs."""
+        """Cancel unfinished Backfills, because a DAG can have one at a time, and fail unfinished runs.
+
+        A run that waits for approval stays: nothing of it runs, and it continues after its answer.
+        """
         for dag in self._call("GET", "/api/v2/dags", params={"limit": 100})["dags"]:
             for backfill in self._call("GET", "/api/v2/backfills", params={"dag_id": dag["dag_id"]})["backfills"]:
                 if backfill["completed_at"] is None:
                     self._call("PUT", f"/api/v2/backfills/{backfill['id']}/cancel")
         unfinished = {"state": ["queued", "running"], "limit": 100}
         for run in self._call("GET", "/api/v2/dags/~/dagRuns", params=unfinished)["dag_runs"]:
-            self._call("PATCH", _run_path(run["dag_id"], run["dag_run_id"]), json={"state": "failed"})
+            if not self._is_waiting(run["dag_id"], run["dag_run_id"]):
+                end = {"state": "failed", "note": _STOP_NOTE}
+                self._call("PATCH", _run_path(run["dag_id"], run["dag_run_id"]), json=end)
+
+    def _is_waiting(self, dag_id: str, run_id: str) -> bool:
+        """Return whether a run waits for approval."""
+        return any(task["state"] == "awaiting_input" for task in self.task_instances(dag_id, run_id))
 
     def run_state(self, dag_id: str, run_id: str) -> str:
         """Return the state of a run, e.g., running, success, or failed."""

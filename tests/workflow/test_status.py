@@ -203,7 +203,7 @@ def test_a_run_that_airflow_ended_is_not_running_until_it_continues(plan: Plan) 
     assert state_at(plan, 2) == (RunStatus.RUNNING, None)
 
     record_end(home, "reprocess_clicks", "cli", BEGIN_MS + 2 * minute_ms)
-    ended = "Airflow ended the run before it had a result; the log of its tasks has the reason"
+    ended = "Airflow ended the run before it had a result; its note or the log of its tasks has the reason"
     assert state_at(plan, 3) == (RunStatus.INTERRUPTED, ended)
 
     finish(plan, 1, 4)  # somebody continues the run by the command line

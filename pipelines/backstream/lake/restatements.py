@@ -10,8 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import EqualTo, Reference
-from pyiceberg.expressions.literals import literal
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 
@@ -21,6 +19,7 @@ from backstream.lake.catalog_address import table_identifier
 from backstream.lake.commit import commit_snapshot, note_attempt, with_retries
 from backstream.lake.data_files import to_data_files
 from backstream.lake.diff import REMOVED, WINDOW, Replacement
+from backstream.lake.scans import equal_values
 from backstream.lake.storage import plain_path
 from backstream.lake.tables import create_or_evolve_table, type_text
 from backstream.runs.manifest import StagedFile
@@ -64,7 +63,7 @@ def read_restatements(catalog: Catalog, dataset: str, run_id: str, keys: Sequenc
     All changes of a window and key are in one table. Only files with changes of the run are read.
     """
     table = load_table(catalog, restatements_table(()).name(dataset))
-    scan = table.scan(row_filter=EqualTo(Reference(_RUN_COLUMN), literal(run_id)))
+    scan = table.scan(row_filter=equal_values(run_id=run_id))
     for task in scan.plan_files():
         with table.io.new_input(task.file.file_path).open() as file, pq.ParquetFile(file) as parquet:
             for number in range(parquet.num_row_groups):

@@ -18,7 +18,7 @@ from backstream.runs.status import RunFacts, RunStatus, derive_status, describe_
 _PLAN_LIMIT_MS = DAY_MS
 """The time after which a request without a plan has failed, even if Airflow has not recorded its end."""
 _NO_PLAN = "the run has no plan 24 hours after its request; the log of its task `plan` has the reason"
-ENDED = "Airflow ended the run before it had a result; the log of its tasks has the reason"
+ENDED = "Airflow ended the run before it had a result; its note or the log of its tasks has the reason"
 _WAITING = (RunStatus.REQUESTED, RunStatus.PLANNED, RunStatus.AWAITING_APPROVAL)
 
 
