@@ -204,19 +204,15 @@ WHOLE_JOBS = (
     *_beside_script("session", _SESSION, "replay", (1.4, 1.7)),
     *(
         _at_most(
-            limit,
+            1.2,
             Section.JOB,
             f"{way}, 20,000 keys x 1 h, {name}",
             f"{shape}, {way}",
             "a script by hand",
             f"{shape}, by hand",
         )
-        for shape, name, way, limit in (
-            ("json-lines", "JSON lines", "recompute", 1.2),
-            ("json-lines", "JSON lines", "replay", 1.2),
-            ("iceberg", "Iceberg", "recompute", 1.2),
-            ("iceberg", "Iceberg", "replay", 1.5),
-        )
+        for shape, name in (("json-lines", "JSON lines"), ("iceberg", "Iceberg"))
+        for way in ("recompute", "replay")
     ),
     _at_most(
         1.1,
