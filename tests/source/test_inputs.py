@@ -52,6 +52,18 @@ def test_files_that_are_no_data_are_ignored_and_listed(tmp_path: Path) -> None:
     assert Plan.read(plan.folder.plan) == plan
 
 
+def test_a_file_with_a_time_after_the_year_9999_has_no_bounds_and_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "data/a.parquet"
+    write_clicks(file, [(at("1 05:00"), at("1 05:01"), "A", number, "home") for number in range(2)])
+    rows = pq.read_table(file)
+    beyond = pa.array([at("1 05:00"), 400_000_000_000_000_000], rows.schema.field(0).type)
+    pq.write_table(rows.set_column(0, rows.schema.field(0), beyond), file)
+
+    (planned_file,) = planned(tmp_path, write_definition(tmp_path)).inputs
+
+    assert (planned_file.rows, planned_file.min_event_ms, planned_file.max_event_ms) == (2, None, None)
+
+
 def test_ten_of_many_ignored_files_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_days(tmp_path, 1)
     for number in range(12):

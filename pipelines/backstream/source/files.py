@@ -218,7 +218,10 @@ def _time_bounds(footer: Any, column: str | None) -> tuple[int | None, int | Non
     statistics = [group.statistics for group in groups if group.num_values and not _is_all_null(group)]
     if not statistics or not all(bounds is not None and bounds.has_min_max for bounds in statistics):
         return None, None
-    values = [_epoch_ms(value) for bounds in statistics for value in (bounds.min, bounds.max)]
+    try:
+        values = [_epoch_ms(value) for bounds in statistics for value in (bounds.min, bounds.max)]
+    except (OverflowError, ValueError):  # Python has no time after the year 9999
+        return None, None
     instants = [value for value in values if value is not None]
     return (min(instants), max(instants)) if len(instants) == len(values) else (None, None)
 
