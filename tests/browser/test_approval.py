@@ -118,7 +118,7 @@ def test_a_run_that_airflow_has_ended_is_not_shown_as_running(clients: Clients) 
     assert ">Interrupted</strong>" in after.text
     assert "data-reload" not in after.text
     run = clients["admin"].get(f"/api/v2/dags/{DAG_ID}/dagRuns/{CANCELED}").json()
-    assert run["state"] == "failed"
+    assert (run["state"], run["note"]) == ("failed", "Canceled on the page of the run in backstream.")
 
 
 def test_a_run_in_a_teams_own_dag_has_a_page_and_an_approval(clients: Clients) -> None:

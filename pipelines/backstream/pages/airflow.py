@@ -21,6 +21,7 @@ from backstream.runs.dag_names import BACKFILL, REPROCESS, dag_id_of
 APPROVE, REJECT = "Approve", "Reject"
 """The answers to an approval request, as Airflow names them."""
 _ENDED = ("success", "failed")
+_CANCEL_NOTE = "Canceled on the page of the run in backstream."
 
 
 class RejectedError(BackstreamError):
@@ -118,7 +119,8 @@ class Airflow:
         Raises:
             RejectedError: when Airflow rejects it, with its message.
         """
-        _parse_response(await self._request("PATCH", _run_path(dag_id, run_id), json={"state": "failed"}))
+        end = {"state": "failed", "note": _CANCEL_NOTE}
+        _parse_response(await self._request("PATCH", _run_path(dag_id, run_id), json=end))
 
     async def answer(self, dag_id: str, run_id: str, task_id: str, option: str) -> None:
         """Answer the approval request of a task with one of its options.
