@@ -93,11 +93,11 @@ def kill_the_driver() -> Iterator[None]:
     """Kill this process when the first chunk is done, while others run."""
     write = Manifest.write
 
-    def killed(manifest: Manifest, path: Path) -> None:
+    def write_and_die(manifest: Manifest, path: Path) -> None:
         write(manifest, path)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    with patch.object(Manifest, "write", killed):
+    with patch.object(Manifest, "write", write_and_die):
         yield
 
 

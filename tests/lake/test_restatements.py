@@ -56,7 +56,9 @@ def test_a_second_publication_records_the_changed_rows_and_their_runs(lake: Lake
 
 def test_the_recorded_changes_of_a_run_are_those_of_its_files(lake: Lake) -> None:
     lake.publish(*RANGE, {"2013-02-01T05:00Z": 1, "2013-02-01T06:00Z": 2, "2013-02-02T05:00Z": 3})
-    run_id = lake.publish(*RANGE, {"2013-02-01T06:00Z": 7, "2013-02-02T07:00Z": 4}, trigger="later").run_id
+    trigger = "scheduled__2013-03-01T00:00:00+00:00"
+    run_id = lake.publish(*RANGE, {"2013-02-01T06:00Z": 7, "2013-02-02T07:00Z": 4}, trigger=trigger).run_id
+    lake.publish(*RANGE, {"2013-02-01T06:00Z": 8}, trigger=trigger.replace("03-01", "03-02"))
 
     with open_catalog_for_writing(lake.home) as catalog:
         run = find_published_run(catalog, run_id)

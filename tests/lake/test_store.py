@@ -159,13 +159,13 @@ def test_a_publication_and_a_vacuum_of_files_staged_long_ago_do_not_meet(
     in_days(monkeypatch, 8)
     listed = maintenance.list_reachable_files
 
-    def publishing(table: Any) -> set[str]:
+    def list_while_a_run_publishes(table: Any) -> set[str]:
         found = listed(table)
         maintenance.protect_staged_files(plan, manifests)
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(maintenance, "list_reachable_files", publishing)
+        patch.setattr(maintenance, "list_reachable_files", list_while_a_run_publishes)
         patch.setattr(storage, "is_older_than_grace", lambda *_: False)  # the mark is of today
         vacuum_tables(lake.home, "flights", WEEK_MS)
     assert {file.path.removeprefix("s3://") for file in manifests[0].files[""]} <= data_files(s3)

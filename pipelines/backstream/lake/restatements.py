@@ -60,14 +60,17 @@ def append_restatements(catalog: Catalog, dataset: str, replacement: Replacement
 def read_restatements(catalog: Catalog, dataset: str, run_id: str, keys: Sequence[str]) -> Iterator[pa.Table]:
     """Yield the recorded changes of a run as tables with the columns of `diff_rows`.
 
-    All changes of a window and key are in one table. Only files with changes of the run are read.
+    All changes of a window and key are in one table. Few files of other runs are opened.
     """
     table = load_table(catalog, restatements_table(()).name(dataset))
     scan = table.scan(row_filter=equal_values(run_id=run_id))
     for task in scan.plan_files():
         with table.io.new_input(task.file.file_path).open() as file, pq.ParquetFile(file) as parquet:
             for number in range(parquet.num_row_groups):
-                yield _to_changes(parquet.read_row_group(number), keys)
+                rows = parquet.read_row_group(number)
+                # Statistics have only the first characters of a run id, so files of similar ids are candidates.
+                if (own := rows.filter(pc.equal(rows[_RUN_COLUMN], run_id))).num_rows:
+                    yield _to_changes(own, keys)
 
 
 def _to_changes(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
