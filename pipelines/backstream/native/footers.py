@@ -1,8 +1,8 @@
-"""Find by footers, without reading records, which files may have records that no window task counts."""
+"""Find by footers, without reading records, columns without nulls and files that no window task counts whole."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -31,8 +31,23 @@ def list_files_with_rest(
     ]
 
 
+def find_complete_columns(footer: Any, names: Iterable[str]) -> frozenset[str]:
+    """Return the columns of which a file's statistics say that they have no null."""
+    columns = _column_numbers(footer)
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    return frozenset(
+        name
+        for name in names
+        if name in columns and all(_has_no_null(group.column(columns[name]).statistics) for group in groups)
+    )
+
+
+def _column_numbers(footer: Any) -> dict[str, int]:
+    return {footer.schema.column(number).path: number for number in range(footer.num_columns)}
+
+
 def _has_only_records_of(footer: Any, reading: ReadSpec, interval: Interval) -> bool:
-    columns = {footer.schema.column(number).path: number for number in range(footer.num_columns)}
+    columns = _column_numbers(footer)
     required = [name for name in (reading.arrival_time, reading.partition, reading.sequence) if name]
     if not {reading.event_time, *required} <= columns.keys():
         return False

@@ -15,7 +15,6 @@ from backstream.native.sql import (
     Groups,
     column_alias,
     floor_to_step,
-    is_readable,
     quote_name,
     scan_query,
     select_list,
@@ -87,7 +86,7 @@ class CutQueries:
         return name if type_name == "bigint" else f"epoch_ms({name})"
 
     def _readable(self) -> str:
-        return scan_query(self.groups, self.reading, is_readable(self.reading))
+        return scan_query(self.groups, self.reading)
 
     def _before(self) -> str:
         return f"SELECT * FROM ({self._readable()}) WHERE arrival_ms < {self.at_ms}"

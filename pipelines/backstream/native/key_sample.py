@@ -23,7 +23,6 @@ from backstream.native.sql import (
     quote_name,
     quote_path,
     quote_text,
-    readable_within,
     scan_query,
 )
 from backstream.native.supported import read_spec
@@ -86,7 +85,7 @@ def draw_key_sample(
         groups = group_files_by_schema(disk.fetch(files, [*reading.types]), reading)
         located = map(disk.location_of, list_group_files(groups))
         new = [number for number, file in enumerate(located) if file in set(new_files)]
-        base = scan_query(groups, reading, readable_within(reading, span))
+        base = scan_query(groups, reading, span)
         _create_sample(database, base, _Copies(source, reading), _key_condition(keys, share))
         columns = {name: column_alias(reading, name) for name in reading.types}
         columns |= {IS_NEW: f"list_contains({new}::INTEGER[], file::INTEGER)"}

@@ -24,11 +24,9 @@ from backstream.native.sql import (
     PARTITION_TEXT,
     column_alias,
     floor_to_step,
-    is_readable,
     list_group_files,
     quote_name,
     quote_text,
-    readable_within,
     scan_query,
 )
 from backstream.native.supported import read_spec, reason_not_readable
@@ -162,7 +160,7 @@ class RawInput:
         with open_task_disk(Stores.from_environment()) as disk, open_shared_database() as database:
             groups = group_files_by_schema(disk.fetch(files, [*reading.types]), reading)
             register_wanted(database, spans, source.key, self.plan.columns)
-            base = scan_query(groups, reading, readable_within(reading, whole))
+            base = scan_query(groups, reading, whole)
             rows = self._query_records(database, base, reading)
         paths = [disk.location_of(path) for path in list_group_files(groups)]
         found: list[list[RawRecord]] = [[] for _ in spans]
@@ -223,7 +221,7 @@ class RawInput:
         order = key_order_sql(keys, salt)
         with open_task_disk(Stores.from_environment()) as disk, open_shared_database() as database:
             groups = group_files_by_schema(disk.fetch(files, [*reading.types]), reading)
-            base = scan_query(groups, reading, readable_within(reading, whole))
+            base = scan_query(groups, reading, whole)
             piece = _create_pieces(database, spans)
             rows = database.execute(
                 f"SELECT {grouped}, min(event_ms) FROM ({base}) r JOIN pieces p ON {piece} = p.piece"
@@ -295,7 +293,7 @@ class RawInput:
             return pa.table({name: pa.array([], pa.int64()) for name in columns})
         with open_task_disk(Stores.from_environment()) as disk, open_shared_database() as database:
             groups = group_files_by_schema(disk.fetch(chosen, [*reading.types]), reading)
-            records = scan_query(groups, reading, is_readable(reading))
+            records = scan_query(groups, reading)
             return database.sql(f"SELECT {selected} FROM ({records}) WHERE {where}{grouping}").to_arrow_table()
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from backstream.errors import ContractError
 from backstream.eventtime.intervals import Interval
-from backstream.native.sql import FILE_NUMBER, PARTITION_TEXT, Groups, column_alias, readable_within, scan_query
+from backstream.native.footers import find_complete_columns
+from backstream.native.sql import FILE_NUMBER, PARTITION_TEXT, FileGroup, Groups, column_alias, scan_query
 from backstream.native.task import ReadSpec
 
 if TYPE_CHECKING:
@@ -78,7 +80,7 @@ class RecordsQuery:
 
     def _scan(self, interval: Interval) -> str:
         columns = ", ".join(["event_ms", *PLACE, *(column_alias(self._reading, name) for name in self._columns)])
-        rows = scan_query(self._groups, self._reading, readable_within(self._reading, interval))
+        rows = scan_query(self._groups, self._reading, interval)
         return f"SELECT {columns} FROM ({rows})"
 
 
@@ -98,7 +100,7 @@ _ARROW_TYPES: dict[str, Sequence[str]] = {
 """The types of a file's column that can be read as a Spark SQL type."""
 
 
-def group_files_by_schema(files: Sequence[str], reading: ReadSpec) -> list[tuple[list[str], list[str]]]:
+def group_files_by_schema(files: Sequence[str], reading: ReadSpec) -> list[FileGroup]:
     """Group files that have the same columns of those that are read, each with the same type.
 
     DuckDB reads all files of a list with the types of the first file, and fails if a value is too large for them.
@@ -106,15 +108,18 @@ def group_files_by_schema(files: Sequence[str], reading: ReadSpec) -> list[tuple
     Raises:
         ContractError: with a file, a column, and its type, if the engine cannot read it.
     """
-    files_by_schema: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    groups: dict[tuple[tuple[str, str], ...], FileGroup] = {}
     for file in files:
-        files_by_schema.setdefault(tuple(_list_columns(file, reading)), []).append(file)
-    return [(group, [name for name, _ in columns]) for columns, group in files_by_schema.items()]
+        footer = pq.read_metadata(file)
+        columns = tuple(_list_columns(file, footer.schema.to_arrow_schema(), reading))
+        complete = find_complete_columns(footer, [name for name, _ in columns])
+        others, _, so_far = groups.get(columns, FileGroup((), (), complete))
+        groups[columns] = FileGroup([*others, file], [name for name, _ in columns], so_far & complete)
+    return [*groups.values()]
 
 
-def _list_columns(file: str, reading: ReadSpec) -> Iterator[tuple[str, str]]:
+def _list_columns(file: str, schema: pa.Schema, reading: ReadSpec) -> Iterator[tuple[str, str]]:
     """Yield the columns that are read and that a file has, with their types."""
-    schema = pq.read_schema(file)
     if any(name.lower() == FILE_NUMBER for name in schema.names):
         msg = f"the native engine cannot read a file with a column {FILE_NUMBER!r}\n  {file}"
         raise ContractError(msg)

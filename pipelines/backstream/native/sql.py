@@ -7,7 +7,8 @@ aliases, so that they cannot collide with other columns.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import ONLY_PARTITION
@@ -29,8 +30,6 @@ STAGING_CHUNK, STAGING_DAY = "staging_chunk", "staging_day"
 PARTITION_TEXT = "CAST(source_partition AS VARCHAR)"
 FILE_NUMBER = "file_index"
 """DuckDB's own column with the number of a file in a list; no source column may have this name."""
-Groups = Sequence[tuple[Sequence[str], Sequence[str]]]
-"""Groups of files with the same columns, each with these columns."""
 ICEBERG_TYPES = {
     "string": "VARCHAR",
     "long": "BIGINT",
@@ -42,6 +41,21 @@ ICEBERG_TYPES = {
     "timestamptz": "TIMESTAMP WITH TIME ZONE",
 }
 """The types of DuckDB by those of Iceberg."""
+
+
+_FIRST_INSTANT_MS = -(2**63) // 1000
+"""A timestamp in DuckDB has 64 bits and counts microseconds."""
+
+
+class FileGroup(NamedTuple):
+    """Files with the same columns. The columns in `complete` have no nulls, according to the footers."""
+
+    files: Sequence[str]
+    columns: Sequence[str]
+    complete: frozenset[str]
+
+
+Groups = Sequence[FileGroup]
 
 
 def quote_name(name: str) -> str:
@@ -64,27 +78,44 @@ def quote_path(path: str) -> str:
     return quote_text("".join(f"[{character}]" if character in "*?[" else character for character in path))
 
 
-def scan_query(groups: Groups, reading: ReadSpec, where: str, *more: str) -> str:
-    """Return a query of the records that meet a condition; `file` is the position in `list_group_files(groups)`.
+def scan_query(groups: Groups, reading: ReadSpec, interval: Interval | None = None) -> str:
+    """Return a query of the readable records, which `is_readable` defines.
+
+    `file` is the position in `list_group_files(groups)`.
 
     Args:
         groups: the files; a column that a file lacks is null.
         reading: the columns to read.
-        where: a condition over the columns of the source.
-        more: further expressions over the columns of the source, with their names.
+        interval: the interval of event time to which the records belong, if any.
+    """
+    return _scan(
+        groups,
+        reading,
+        [
+            readable_within(reading, interval, group.complete)
+            if interval
+            else is_readable(reading, group.complete)
+            for group in groups
+        ],
+    )
+
+
+def _scan(groups: Groups, reading: ReadSpec, conditions: Sequence[str], *more: str) -> str:
+    """Return a query of the records that meet the condition of their group.
+
+    `more` are further expressions over the columns of the source, with their names.
     """
     first_number, queries = 0, []
-    for files, columns in groups:
-        queries.append(
-            _scan_group(files, columns, reading, where, [f"{FILE_NUMBER} + {first_number} AS file", *more])
-        )
-        first_number += len(files)
+    for group, where in zip(groups, conditions, strict=True):
+        number = f"{FILE_NUMBER} + {first_number} AS file"
+        queries.append(_scan_group(group.files, group.columns, reading, where, [number, *more]))
+        first_number += len(group.files)
     return "\nUNION ALL\n".join(queries)
 
 
 def list_group_files(groups: Groups) -> list[str]:
     """Return the files in the order of their numbers."""
-    return [file for files, _ in groups for file in files]
+    return [file for group in groups for file in group.files]
 
 
 def _scan_group(
@@ -127,15 +158,20 @@ def column_alias(reading: ReadSpec, name: str) -> str:
 def _to_ms(instant: str, *, is_after_1970: bool = False) -> str:
     """Return milliseconds since 1970, rounded down; DuckDB's division truncates towards zero."""
     us = f"epoch_us({instant})"
-    return f"({us} // 1000)" if is_after_1970 else f"(({us} - (({us} % 1000 + 1000) % 1000)) // 1000)"
+    return f"({us} // 1000)" if is_after_1970 else f"(CASE WHEN {us} < 0 THEN {us} - 999 ELSE {us} END // 1000)"
 
 
-def is_readable(reading: ReadSpec) -> str:
-    """Return the condition of a record that is not quarantined, as in Spark."""
-    required = [quote_name(reading.arrival_time)]
-    required += [quote_name(name) for name in (reading.partition, reading.sequence) if name]
+def is_readable(reading: ReadSpec, complete: Collection[str] = ()) -> str:
+    """Return the condition of a record that is not quarantined, as in Spark.
+
+    Columns in `complete` have no nulls, so they are not read for this condition.
+    """
+    required = dict.fromkeys(name for name in (reading.arrival_time, reading.partition, reading.sequence) if name)
     return " AND ".join(
-        [is_within(reading, reading.valid), *(f"{name} IS NOT NULL" for name in dict.fromkeys(required))]
+        [
+            is_within(reading, reading.valid),
+            *(f"{quote_name(name)} IS NOT NULL" for name in required if name not in complete),
+        ]
     )
 
 
@@ -147,9 +183,9 @@ def is_within(reading: ReadSpec, interval: Interval) -> str:
     return f"{name} >= {function}({interval.start_ms * 1000}) AND {name} < {function}({interval.end_ms * 1000})"
 
 
-def readable_within(reading: ReadSpec, interval: Interval) -> str:
-    """Return the condition of a readable record with an event time in the interval."""
-    return f"{is_readable(reading)} AND {is_within(reading, interval)}"
+def readable_within(reading: ReadSpec, interval: Interval, complete: Collection[str] = ()) -> str:
+    """Return the condition of a readable record with an event time in the interval; see `is_readable`."""
+    return f"{is_readable(reading, complete)} AND {is_within(reading, interval)}"
 
 
 def buckets_query(reading: ReadSpec, groups: Groups, grid: BucketGrid) -> str:
@@ -161,7 +197,7 @@ def buckets_query(reading: ReadSpec, groups: Groups, grid: BucketGrid) -> str:
         f"CASE WHEN is_readable THEN {name} END AS {name}"
         for name in ("event_ms", "arrival_ms", "source_partition")
     )
-    records = scan_query(groups, reading, "true", f"{is_true(is_readable(reading))} AS is_readable")
+    records = _scan(groups, reading, ["true"] * len(groups), f"{is_true(is_readable(reading))} AS is_readable")
     start_ms = floor_to_step("event_ms", grid.first_cut_ms, grid.step_ms)
     number, is_second_half = (
         f"({start_ms} - {grid.first_cut_ms}) // {grid.step_ms}",
@@ -192,7 +228,8 @@ def rest_query(task: RestTask, groups: Groups) -> str:
     """Return a query of record counts outside of the task's interval, per file, partition, and readability."""
     reading = task.reading
     outside = f"NOT {is_true(readable_within(reading, task.interval))}"
-    rows = scan_query(groups, reading, outside, f"{is_true(is_readable(reading))} AS is_readable")
+    is_counted = f"{is_true(is_readable(reading))} AS is_readable"
+    rows = _scan(groups, reading, [outside] * len(groups), is_counted)
     columns = f"file, {PARTITION_TEXT} AS source_partition, is_readable, count(*) AS events"
     return f"SELECT {columns} FROM ({rows}) GROUP BY file, source_partition, is_readable"
 
@@ -283,6 +320,9 @@ def threshold_columns(table: str, thresholds: TaskThresholds) -> str:
 
 
 def floor_to_step(time_ms: str, offset_ms: int, size_ms: int) -> str:
-    """Return the last multiple of a size, from an offset on, that is not after an instant; also before 1970."""
-    remainder = f"((({time_ms} - {offset_ms}) % {size_ms}) + {size_ms}) % {size_ms}"
-    return f"({time_ms} - {remainder})"
+    """Return the last multiple of a size, from an offset on, that is not after an instant.
+
+    A remainder in DuckDB has the sign of the dividend, so times are counted from a multiple before all instants.
+    """
+    first_ms = offset_ms + (_FIRST_INSTANT_MS - offset_ms) // size_ms * size_ms
+    return f"({time_ms} - ({time_ms} + {-first_ms}) % {size_ms})"

@@ -15,7 +15,7 @@ from backstream.eventtime.stream_state import ProcessState
 from backstream.eventtime.timers import ProcessOperator
 from backstream.eventtime.watermark_sources import new_source_run
 from backstream.native.records import group_files_by_schema
-from backstream.native.sql import PARTITION_TEXT, column_alias, is_readable, scan_query
+from backstream.native.sql import PARTITION_TEXT, column_alias, scan_query
 from backstream.native.supported import read_spec
 from backstream.native.task import ReadSpec
 from backstream.user_code import UserCode
@@ -82,7 +82,7 @@ def _source_columns(cut: CutStream) -> list[str]:
 def _load_rows(database: duckdb.DuckDBPyConnection, cut: CutStream, reading: ReadSpec) -> pa.Table:
     """Return the readable records before the cut in arrival order."""
     groups = group_files_by_schema([file.path for file in cut.files], reading)
-    scan = scan_query(groups, reading, is_readable(reading))
+    scan = scan_query(groups, reading)
     order = f"arrival_ms, arrival_seq, {PARTITION_TEXT}"
     before = f"SELECT * FROM ({scan}) WHERE arrival_ms < {cut.at_ms} ORDER BY {order}"
     return database.sql(before).to_arrow_table()
