@@ -3,7 +3,8 @@
 .venv/bin/python -m benchmarks.two_workers [--rows 25000000] [--rounds 3]
 
 The driver, the master, and the workers run on this machine, so it needs three free cores to show the whole gain.
-A job is timed from the start of `spark-submit` to its exit, and its plan exists before.
+A job is timed from the start of `spark-submit` to its exit, and its plan exists before. The time of the stages, in
+which tasks run, excludes the start of the driver and of the executors.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from demo.processes import Service
 from demo.settings import CHECKOUT, free_ports
@@ -51,18 +53,32 @@ def main() -> None:
     folder = options.folder.resolve()
     list(in_processes([partial(_prepare, options.rows, folder)]))
     shape = shapes.SHAPES[_SHAPE].scaled(options.rows)
-    ratios = {mode: list[float]() for mode in Mode}
+    rounds = {mode: list[dict[int, Seconds]]() for mode in Mode}
     with _cluster(folder / "cluster") as master:
         for number in range(options.rounds):
-            for mode, one_s_by_ratio in ratios.items():
+            for mode in Mode:
                 seconds = {}
                 for workers in _WORKERS if number % 2 else _WORKERS[::-1]:
                     plan = _plan(shape.definition(shape.folder(folder), "native"), folder / "cluster", mode)
                     seconds[workers] = _submit(master, plan, workers, folder / "cluster")
-                one_s_by_ratio.append(seconds[2] / seconds[1])
-                print(json.dumps({"mode": mode, "round": number + 1, "seconds by workers": seconds}), flush=True)
-    medians = {mode: round(statistics.median(each), 2) for mode, each in ratios.items()}
-    print(json.dumps({"two workers against one, median": medians}))
+                rounds[mode].append(seconds)
+                by_workers = {workers: each._asdict() for workers, each in seconds.items()}
+                print(
+                    json.dumps({"mode": mode, "round": number + 1, "seconds by workers": by_workers}), flush=True
+                )
+    for part in Seconds._fields:
+        ratios = {
+            mode: round(statistics.median(getattr(each[2], part) / getattr(each[1], part) for each in measured), 2)
+            for mode, measured in rounds.items()
+        }
+        print(json.dumps({f"two workers against one, {part}, median": ratios}))
+
+
+class Seconds(NamedTuple):
+    """The seconds of a job from start to exit, and those in which a stage ran."""
+
+    job: float
+    stages: float
 
 
 def _prepare(rows: int, folder: Path) -> None:
@@ -115,9 +131,17 @@ def _environment(folder: Path) -> dict[str, str]:
     }
 
 
-def _submit(master: str, plan: Plan, workers: int, folder: Path) -> float:
+def _submit(master: str, plan: Plan, workers: int, folder: Path) -> Seconds:
     """Return the seconds of a job on so many cores, each of another worker."""
+    events = folder / "events"
+    shutil.rmtree(events, ignore_errors=True)
+    events.mkdir(parents=True)
     settings = _MEMORY | {"spark.executor.cores": "1", "spark.cores.max": str(workers)}
+    settings |= {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": str(events),
+    }
     command = [str(_BIN / "spark-submit"), "--master", master]
     command += [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
     command += [str(CHECKOUT / "pipelines" / "backstream" / "jobs" / "replay.py"), "--plan", str(plan.folder.plan)]
@@ -128,7 +152,18 @@ def _submit(master: str, plan: Plan, workers: int, folder: Path) -> float:
     if done.returncode:
         msg = f"the job ended with status {done.returncode}: {(done.stdout + done.stderr)[-3000:]}"
         raise RuntimeError(msg)
-    return round(seconds, 1)
+    return Seconds(round(seconds, 1), round(_stages_s(events), 1))
+
+
+def _stages_s(events: Path) -> float:
+    """Return the seconds in which a stage ran, from Spark's own log; the stages run one after the other."""
+    total_ms = 0
+    for file in events.rglob("events_*"):
+        for line in file.read_text().splitlines():
+            event = json.loads(line)
+            if event["Event"] == "SparkListenerStageCompleted":
+                total_ms += event["Stage Info"]["Completion Time"] - event["Stage Info"]["Submission Time"]
+    return total_ms / 1000
 
 
 if __name__ == "__main__":
