@@ -34,7 +34,7 @@ CHECKS, LEDGER = (f"could not record in table `{name}`" for name in ("checks", "
 POINTS = [
     Point("plan", [r"open .*/\.plan.json"], f"cannot write plan.json: {FULL}"),
     Point("audit", [r"os.rename .*/chunks/0002.json", "."], f"cannot write audit.parquet: {FULL}"),
-    Point("verdict", [r"os.rename .*/audit.parquet"], f"cannot write audit_result.json: {FULL}"),
+    Point("verdict", [r"os.rename .*/day_totals.json"], f"cannot write audit_result.json: {FULL}"),
     Point("checks", [r"create .*/checks/data/"], f"{CHECKS}: {FULL}"),
     Point("side table", [r"create .*/clicks__metrics/metadata/"], f"{METRICS}: {FULL}"),
     Point("restatements", [r"create .*/clicks__restatements/data/"], f"{RESTATEMENTS}: {FULL}"),

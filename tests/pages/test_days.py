@@ -127,6 +127,16 @@ def test_stale_wins_over_the_verdict_and_running_over_all() -> None:
     assert statuses(row("a", 0, 2), seen=stale, running=running) == ["stale", "running"]
 
 
+def test_a_day_published_since_the_newest_scan_is_not_stale() -> None:
+    #  scan finds day 0 and 1 stale -> plan of day 1 -> its publication -> (the report scans again)
+    found = replace(seen(*(DayIssue(day(number), "stale", "late", 2) for number in (0, 1)), end=2), at_ms=4)
+    old, again = row("a", 0, 2), replace(row("b", 1, 2), started_at_ms=5, finished_at_ms=9)
+    assert statuses(again, old, seen=found) == ["stale", "pass"]
+    assert statuses(replace(again, started_at_ms=4), old, seen=found) == ["stale", "stale"]
+    day_again = calendar_days([again, old], lambda _: {}, found)[1]
+    assert describe_day(day_again) == "published, pass"
+
+
 def test_days_of_one_status_that_follow_one_another_are_one_stretch_the_newest_first() -> None:
     refused = replace(row("b", 5, 7, RunStatus.REFUSED, "fail"), finished_at_ms=2)
     days = calendar_days([refused, row("c", 7, 8), row("a", 0, 2)], lambda _: {}, seen(end=8))

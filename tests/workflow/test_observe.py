@@ -6,21 +6,28 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from pyspark.sql import SparkSession
 from tests.browser.seed import frame_of
-from tests.workflow.history import at, write_clicks, write_definition
+from tests.workflow.history import CLICKS as CLICKS_TEXT
+from tests.workflow.history import at, planned, write_clicks, write_definition
 from tests.workflow.publishing import publish_counts
 
 from backstream.eventtime.instants import DAY_MS, instant_ms
 from backstream.eventtime.intervals import Interval
 from backstream.lake.ledger import record_run, run_row
+from backstream.pages.datasets import find_dataset
+from backstream.pages.store import PageStore
 from backstream.runs.dataset_state import DatasetState, DayIssue, DayTotals, load_day_totals, write_day_totals
-from backstream.runs.home import Home
+from backstream.runs.home import DEFINITIONS_VARIABLE, Home
 from backstream.runs.status import RunStatus
-from backstream.workflow import plan_run, refresh_after_run, report_run
+from backstream.spark.chunk_job import replay_chunks
+from backstream.workflow import audit_run, plan_run, publish_run, refresh_after_run, report_run
 from backstream.workflow.dataset_state import compute_day_totals, refresh_dataset_state
 from backstream.workflow.plan_request import PlanRequest
 
 FIRST_MS = instant_ms("2024-03-01", "first")
+ANY_MISSING = "\n[quality]\nmissing_ratio = { warn = 0.0, fail = 1.0 }\n"
+_HOURS = [(1, hour) for hour in range(24)] + [(2, hour) for hour in range(20)]
 CLICKS = [(at(f"{day} 05:00"), at(f"{day} 05:01"), "A", day, "home") for day in range(1, 4)]
 
 
@@ -135,6 +142,25 @@ def test_the_sums_of_a_day_are_the_sums_of_its_windows(tmp_path: Path) -> None:
     assert (first.windows_present, first.problem_windows) == (48, 0)
     write_day_totals(tmp_path / "day_totals.json", [first, second])
     assert load_day_totals(tmp_path / "day_totals.json") == [first, second]
+
+
+def test_the_pages_show_the_days_of_a_published_run_before_its_report(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clicks = [(at(f"{day} {hour:02}:05"), at(f"{day} {hour:02}:06"), "A", hour, "home") for day, hour in _HOURS]
+    write_clicks(tmp_path / "data/a.parquet", clicks)
+    plan = planned(tmp_path, write_definition(tmp_path, CLICKS_TEXT + ANY_MISSING), until="2024-03-03")
+    monkeypatch.setenv(DEFINITIONS_VARIABLE, str(tmp_path))
+    shown = []
+    list(replay_chunks(spark, plan, plan.chunks))
+    for step in (audit_run, publish_run, report_run):
+        step(plan)
+        found = find_dataset(PageStore.from_home(Home(Path(plan.home))), "backfill_clicks")
+        assert found
+        shown.append((found.verdict, [day.status.value for day in found.days]))
+
+    published = ("warn", ["pass", "warn"])
+    assert shown == [("none", ["running", "running"]), published, published]
 
 
 @pytest.mark.parametrize(("part", "is_day_above"), [(0.99, True), (1.0, False)])

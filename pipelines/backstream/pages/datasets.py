@@ -17,7 +17,7 @@ from backstream.pages.definitions import DefinitionEntry, find_definition_entry,
 from backstream.pages.runs import load_requests_once
 from backstream.pages.store import PageStore, load_figures, load_observation
 from backstream.runs.dag_names import BACKFILL, dag_id_of, dataset_of_dag
-from backstream.runs.dataset_state import DatasetState, DayTotals
+from backstream.runs.dataset_state import DatasetState, DayIssue, DayTotals
 from backstream.runs.garbage_collection import pause_garbage_collection
 from backstream.runs.home import Home
 from backstream.runs.status import RunStatus
@@ -112,10 +112,15 @@ class Dataset:
         """Return the number of days with a status."""
         return self.counts[status]
 
+    @cached_property
+    def stale(self) -> list[DayIssue]:
+        """Known issues of the published days whose input has changed since."""
+        return [day.note for day in self.days if day.note and day.note.kind == "stale"]
+
     @property
     def stale_windows(self) -> int:
         """Number of windows that are known to be stale."""
-        return sum(note.windows for note in self.seen.stale) if self.seen else 0
+        return sum(issue.windows for issue in self.stale)
 
     def day(self, day_ms: int) -> CalendarDay | None:
         """Return one day; None for a day outside the history."""

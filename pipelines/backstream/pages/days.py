@@ -97,7 +97,8 @@ def calendar_days(
     problems = {run_id: _problem_days(row, totals[run_id]) for run_id, row in publishers.items()}
     days = []
     for day_ms in sorted({*history, *failed, *busy}):
-        row, issue, failure = published.get(day_ms), issues.get(day_ms), failures.get(day_ms)
+        row, failure = published.get(day_ms), failures.get(day_ms)
+        issue = _current_issue(issues.get(day_ms), row, seen)
         verdict = _verdict(day_ms, row, problems) if row else None
         status = verdict or _unpublished_status(day_ms, gaps, issue, is_failed=day_ms in failed)
         if verdict and issue and issue.kind == "stale":
@@ -201,6 +202,11 @@ def _unpublished_status(day_ms: int, gaps: Interval, issue: DayIssue | None, *, 
 def _issues_by_day(seen: DatasetState | None) -> dict[int, DayIssue]:
     """Return the issue of each day; `stale` takes precedence over `open`."""
     return {issue.day_ms: issue for issue in (*(seen.unsealed or ()), *seen.stale)} if seen else {}
+
+
+def _current_issue(issue: DayIssue | None, row: RunRow | None, seen: DatasetState | None) -> DayIssue | None:
+    """Return an issue of a day; None if the run with its rows was planned after the scan that found the issue."""
+    return None if row and seen and row.started_at_ms > seen.at_ms else issue
 
 
 def _is_newer(row: RunRow, seen: DatasetState | None) -> bool:

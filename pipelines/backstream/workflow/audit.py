@@ -23,6 +23,7 @@ from backstream.lake.staged_files import check_staged_files, require_complete_st
 from backstream.native.small_files import columns_by_group
 from backstream.quality.evidence import READ_OF_QUARANTINE, RunEvidence, count_unreadable
 from backstream.quality.gate import evaluate_suite
+from backstream.runs.dataset_state import write_day_totals
 from backstream.runs.home import replace_file
 from backstream.runs.input_files import SHOWN
 from backstream.runs.input_notes import REMOVED_HINT
@@ -45,6 +46,7 @@ from backstream.runs.table_schemas import (
 )
 from backstream.storage.columns import SMALL_BYTES, load_columns
 from backstream.storage.stores import Stores, is_in_store, map_files
+from backstream.workflow.dataset_state import compute_day_totals
 from backstream.workflow.past_windows import load_past_windows
 from backstream.workflow.publish import ledger_row, record_failure
 from backstream.workflow.repeated_positions import find_repeated_positions
@@ -63,7 +65,7 @@ class AuditError(BackstreamError):
 
 
 def audit_run(plan: Plan) -> Audit:
-    """Check the results of a plan's chunks; write audit frame, verdict and, after a refusal, the report.
+    """Check the results of a plan's chunks; write audit frame, sums per day, verdict, and a refusal's report.
 
     Raises:
         LedgerError: when a chunk has not finished.
@@ -102,6 +104,8 @@ def _evaluate(plan: Plan) -> Audit:
     audit = replace(audit, overridden=plan.gate_override)
     with replace_file(plan.folder.audit_frame) as draft:
         frame.to_parquet(draft, index=False)
+    # The pages read these sums as soon as the run is published, which is before its report.
+    write_day_totals(plan.folder.day_totals, compute_day_totals(frame, definition.quality.late_ratio.warn))
     audit.write(plan.folder.audit_result)
     return audit
 

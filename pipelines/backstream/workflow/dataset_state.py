@@ -9,14 +9,14 @@ from typing import TypeVar
 
 import pandas as pd
 
-from backstream.definition.loader import load_definition, parse_definition, resolve_paths
+from backstream.definition.loader import load_definition, resolve_paths
 from backstream.definition.model import Definition
 from backstream.errors import BackstreamError
 from backstream.eventtime.instants import DAY_MS, SECOND_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.seals import DaySeal
 from backstream.runs.allowed_ranges import round_to_days
-from backstream.runs.dataset_state import DatasetState, DayIssue, DayTotals, write_day_totals
+from backstream.runs.dataset_state import DatasetState, DayIssue, DayTotals
 from backstream.runs.home import Home
 from backstream.runs.manifest import home_of
 from backstream.runs.plan import InputFile, Plan
@@ -70,14 +70,6 @@ def refresh_after_run(plan: Plan) -> str | None:
         reason = str(error).partition("\n")[0] or type(error).__name__
         return f"{what}\n  {reason}"
     return None
-
-
-def write_run_totals(plan: Plan) -> None:
-    """Write the sums per day of a run's audit to its folder, for the pages."""
-    if plan.folder.audit_frame.exists():
-        limits = parse_definition(plan.definition, f"plan {plan.run_id}").quality.late_ratio
-        frame = pd.read_parquet(plan.folder.audit_frame)
-        write_day_totals(plan.folder.day_totals, compute_day_totals(frame, limits.warn))
 
 
 def compute_day_totals(frame: pd.DataFrame, late_limit: float) -> list[DayTotals]:

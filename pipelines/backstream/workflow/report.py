@@ -26,7 +26,6 @@ from backstream.runs.plan import Plan
 from backstream.runs.results import Audit, CheckOutcome, Publication
 from backstream.runs.verification import Receipt
 from backstream.text import ReportFormat
-from backstream.workflow.dataset_state import write_run_totals
 from backstream.workflow.history import diff_run
 
 _MAX_CHANGES = 8
@@ -36,11 +35,9 @@ _MAX_RUNS = 12
 def report_run(plan: Plan) -> Path:
     """Write the run report from the files that the run has written so far, and return the report file.
 
-    Also write the sums per day for the pages inside Airflow. `refresh_dataset_state` is a separate step, because
-    it reads the source.
+    `refresh_dataset_state` is a separate step, because it reads the source.
     """
     write_text(plan.folder.report, report_text(plan, ReportFormat.HTML))
-    write_run_totals(plan)
     return plan.folder.report
 
 
