@@ -68,6 +68,8 @@ def test_a_range_is_run_read_compared_and_rolled_back(spark: SparkSession, tmp_p
     assert repr(first) == f"RunResult(run_id='{first.run_id}', verdict='pass', rows=24)"
     assert "published  24 rows to table clicks, replacing 0" in str(first)
     assert first.report.exists()
+    phases = {file.name for file in Home(home).run("clicks", first.run_id).phases.iterdir()}
+    assert phases == {"start_spark", "replay", "audit", "publish"}
 
     write_clicks(tmp_path / "data/late.parquet", LATE)
     plan = backstream.plan(clicks, date(2024, 3, 1), date(2024, 3, 2), reason="late clicks", home=home)

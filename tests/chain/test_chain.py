@@ -17,6 +17,7 @@ from tests.chain.job import KINDS, plan_of, publish, rows_published, write_defin
 from backstream.errors import BackstreamError
 from backstream.jobs import replay
 from backstream.runs.manifest import load_manifests
+from backstream.runs.phases import Phase, find_phase
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.results import Audit, CheckOutcome
 from backstream.runs.verification import Receipt
@@ -54,6 +55,7 @@ def stage(kind: str, folder: Path) -> Staged:
     for chunk in plans[1].chunks:
         plans[1].folder.manifest(chunk.chunk_id).unlink()
     assert run_job(plans[1]) == 0
+    assert [find_phase(plan.folder) for plan in plans] == [Phase.REPLAY] * 2
     return Staged(plans[1], load_manifests(plans[1]), *copies)
 
 

@@ -111,7 +111,7 @@ def test_a_run_under_way_says_how_long_it_will_take(tmp_path: Path, timings: lis
     line = said("status").splitlines()[1]
 
     assert " running " in line
-    assert line.endswith(f"{len(timings)} of 3 chunks, last heartbeat 0s ago, {left}")
+    assert line.endswith(f"replay, {len(timings)} of 3 chunks, last heartbeat 0s ago, {left}")
 
 
 def test_stale_says_which_days_and_why_and_what_to_do(tmp_path: Path) -> None:

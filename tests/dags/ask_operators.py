@@ -289,6 +289,7 @@ def _operator(**options: Any) -> Any:
 
 
 _TRACE = r"echo java.io.IOException: No space left on device; seq 200 | sed 's/.*/\tat org.A.b(A.scala:&)/'"
+_PHASES = "ls run/phases > phases.txt"
 _SENTENCE = "echo StorageError: the disk is full | tee $BACKSTREAM_ERROR_FILE"
 
 
@@ -308,12 +309,16 @@ def _submitter(status: int, *lines: str) -> Any:
 
 def _full_disk() -> dict[str, Any]:
     """Return the error, the log, and the traces of a job that prints a trace of Java and its sentence."""
-    task = _submitter(4, _TRACE, _SENTENCE)
+    task = _submitter(4, _TRACE, _SENTENCE, _PHASES)
+    Path("run").mkdir()
     task.application_args = ["--plan", str(Path("run/plan.json").resolve()), "--chunk", "0000"]
     error = raised(lambda: task.execute({}))
     (file,) = Path("run/errors").iterdir()
     log = [line.replace(str(file.resolve()), "FILE") for line in task._hook._last_submit_log_lines]  # noqa: SLF001 - the log
-    return {"raised": error, "log": log, "trace": file.read_text(encoding="utf-8").splitlines()}
+    while_it_ran = Path("phases.txt").read_text(encoding="utf-8").split()
+    phases = [while_it_ran, [path.name for path in Path("run/phases").iterdir()]]
+    trace = file.read_text(encoding="utf-8").splitlines()
+    return {"raised": error, "log": log, "trace": trace, "phases": phases}
 
 
 def _java_options() -> str:

@@ -252,8 +252,12 @@ def test_the_log_of_a_job_names_the_file_with_the_traces_of_java_and_has_none(se
     assert (head, first) == ("java.io.IOException: No space left on device", "\tat org.A.b(A.scala:1)")
 
 
+def test_a_task_marks_the_start_of_spark_while_its_job_starts_and_not_after_it_failed(seen: Any) -> None:
+    assert seen["full disk"]["phases"] == [["start_spark-0000"], []]
+
+
 def test_airflow_still_has_the_private_parts_that_the_operators_use(seen: Any) -> None:
-    """Guard `job_operators.py` when Airflow's provider for Spark is upgraded."""
+    """Guard `spark_job.py` when Airflow's provider for Spark is upgraded."""
     assert seen["private"] == {"log lines": "(self, itr: 'Iterator[Any]') -> 'None'", "calls": 1, "process": True}
 
 

@@ -98,6 +98,13 @@ def test_a_retry_runs_the_plan_that_there_was(cluster: Cluster, backfilled: list
     )
 
 
+def test_each_task_of_a_run_marks_its_phase(cluster: Cluster, backfilled: list[dict[str, Any]]) -> None:
+    triggers = {run["dag_run_id"] for run in backfilled}
+    found = [plan.folder.phases for plan in plans(cluster, "events") if plan.triggered_by in triggers]
+    wanted = {"start_spark-0000", "replay-0000", "audit", "approve", "publish"}
+    assert [wanted - {file.name for file in folder.iterdir()} for folder in found] == [set()] * len(triggers)
+
+
 def test_what_a_backfill_publishes_is_what_the_reference_says(
     cluster: Cluster, backfilled: list[dict[str, Any]]
 ) -> None:

@@ -73,7 +73,7 @@ def test_a_dry_run_is_no_running_run_and_shows_its_result(tmp_path: Path) -> Non
     leave_run(tmp_path, "r.bbb", dataset="clicks", planned_at_s=1)
     request(RUN_ID, is_dry_run=True, run_id="r.aaa", impact=IMPACT).write(Home(tmp_path))
     planned, dry = list_all_runs(Home(tmp_path), ["backfill_flights", "backfill_clicks"], [])
-    assert (planned.state.value, planned.phase) == ("planned", "replay, 0 of 1 chunk")
+    assert (planned.state.value, planned.phase) == ("planned", "1 chunk to replay")
     assert (dry.state.value, dry.phase, dry.impact) == ("dry_run", "", IMPACT)
 
 
@@ -82,6 +82,9 @@ def test_a_request_under_way_says_that_it_is_being_planned(tmp_path: Path) -> No
     replace(request("manual__1"), requested_at_ms=now_ms).write(Home(tmp_path))
     (run,) = list_all_runs(Home(tmp_path), ["backfill_flights"], [])
     assert (run.state.value, run.phase, run.interval) == ("requested", "plan", None)
+    replace(request("manual__1"), requested_at_ms=now_ms, task="prepare").write(Home(tmp_path))
+    (run,) = list_all_runs(Home(tmp_path), ["backfill_flights"], [])
+    assert run.phase == "prepare"
 
 
 def test_a_request_without_a_plan_for_a_day_has_failed(tmp_path: Path) -> None:

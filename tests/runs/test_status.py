@@ -11,6 +11,7 @@ import pytest
 from backstream.eventtime.instants import DAY_MS
 from backstream.runs.approval_request import ApprovalRequest
 from backstream.runs.home import RunFolder
+from backstream.runs.phases import Phase
 from backstream.runs.results import ApprovalDecision, Audit, Verdict
 from backstream.runs.status import TRANSITIONS, RunFacts, RunStatus, derive_status, describe_phase, read_facts
 
@@ -132,20 +133,26 @@ def test_the_status_follows_from_the_facts(facts: RunFacts, status: RunStatus) -
 
 
 @pytest.mark.parametrize(
-    ("status", "done", "phase"),
+    ("status", "done", "phase", "words"),
     [
-        (REQUESTED, None, "plan"),
-        (PLANNED, 0, "replay, 0 of 8 chunks"),
-        (RUNNING, 3, "replay, 3 of 8 chunks"),
-        (RUNNING, 8, "audit"),
-        (AWAITING, 8, "waits for approval"),
-        (AUDITED, 8, "publish"),
-        (PUBLISHED, 8, ""),
-        (FAILED, 3, ""),
+        (PLANNED, 0, None, "8 chunks to replay"),
+        (RUNNING, 0, Phase.START_SPARK, "start Spark, 0 of 8 chunks"),
+        (RUNNING, 0, Phase.REPLAY, "replay, 0 of 8 chunks"),
+        (RUNNING, 3, Phase.START_SPARK, "start Spark, 3 of 8 chunks"),
+        (RUNNING, 3, Phase.REPLAY, "replay, 3 of 8 chunks"),
+        (RUNNING, 3, None, "replay, 3 of 8 chunks"),
+        (RUNNING, 8, Phase.REPLAY, "audit"),
+        (RUNNING, 8, Phase.AUDIT, "audit"),
+        (AUDITED, 8, Phase.AUDIT, "audit"),
+        (AUDITED, 8, Phase.APPROVE, "approval check"),
+        (AUDITED, 8, Phase.PUBLISH, "publish"),
+        (AUDITED, 8, None, "publish"),
+        (PUBLISHED, 8, Phase.PUBLISH, ""),
+        (FAILED, 3, Phase.REPLAY, ""),
     ],
 )
-def test_the_phase_names_what_works_now(status: RunStatus, done: int | None, phase: str) -> None:
-    assert describe_phase(status, done, None if done is None else 8) == phase
+def test_the_phase_names_what_works_now(status: RunStatus, done: int, phase: Phase | None, words: str) -> None:
+    assert describe_phase(status, done, 8, phase) == words
 
 
 def test_a_run_folder_shows_how_far_its_run_has_come(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from backstream.lake.ledger import record_run, run_row
 from backstream.runs.approval_request import ApprovalRequest
 from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest
+from backstream.runs.phases import Phase, begin_phase, withdraw_phase
 from backstream.runs.plan import Plan
 from backstream.runs.requests import RunRequest, record_end
 from backstream.runs.results import Audit, Verdict
@@ -153,6 +154,46 @@ def test_a_staged_file_is_a_sign_of_life_before_the_first_chunk_is_finished(plan
     found = state(plan, minute=4)
 
     assert (found.state, found.seconds_left, found.seconds) == (RunStatus.RUNNING, None, 180.0)
+
+
+def test_a_run_names_its_phase_before_spark_has_started(plan: Plan) -> None:
+    begin_phase(plan.folder, Phase.START_SPARK, "0000")
+    touch(plan.folder.phases, 1)
+
+    starts, dead = state(plan, minute=2), state(plan, minute=12)
+
+    assert (starts.state, starts.phase) == (RunStatus.RUNNING, "start Spark, 0 of 3 chunks")
+    assert starts.last_sign_ms == BEGIN_MS + MINUTE_MS
+    assert (dead.state, dead.phase) == (RunStatus.INTERRUPTED, "")
+
+
+def test_a_cluster_may_start_a_driver_of_airflow_hours_later_and_a_failed_start_is_no_start(plan: Plan) -> None:
+    home = Home(Path(plan.home))
+    RunRequest("clicks", "reprocess_clicks", "cli", "cli", BEGIN_MS, run_id=plan.run_id).write(home)
+    begin_phase(plan.folder, Phase.START_SPARK, "0000")
+    touch(plan.folder.phases, 1)
+
+    assert state_at(plan, 24 * 60) == (RunStatus.RUNNING, None)
+    assert state_at(plan, 24 * 60 + 2) == (RunStatus.INTERRUPTED, None)
+
+    withdraw_phase(plan.folder, Phase.START_SPARK, "0000")
+    assert (state(plan, 2).state, state(plan, 2).phase) == (RunStatus.PLANNED, "3 chunks to replay")
+
+
+def test_a_chunk_without_a_file_for_an_hour_is_replayed_as_long_as_its_job_has_a_heartbeat(plan: Plan) -> None:
+    begin_phase(plan.folder, Phase.REPLAY, "0000")
+    touch(plan.folder.phases, 60)
+
+    assert (state(plan, 65).state, state(plan, 65).phase) == (RunStatus.RUNNING, "replay, 0 of 3 chunks")
+    assert state(plan, 71).state is RunStatus.INTERRUPTED
+
+
+def test_a_published_run_writes_its_report_until_the_report_exists(plan: Plan) -> None:
+    publish_counts(plan, [CLICK])
+    touch(Path(plan.home), 1)
+    phases = [state(plan, 2).phase, state(plan, 12).phase]
+    plan.folder.report.touch()
+    assert [*phases, state(plan, 2).phase] == ["report", "", ""]
 
 
 def test_a_run_that_the_gate_rejected_is_refused_with_its_verdict(plan: Plan) -> None:

@@ -108,7 +108,8 @@ def _progress(run: RunState, now_ms: int) -> str:
     if run.state not in ("running", "audited", "interrupted"):
         return ""
     quiet = _rough_duration((now_ms - run.last_sign_ms) / SECOND_MS)
-    progress = f"{run.chunks_done} of {run.chunks} chunks, last heartbeat {quiet} ago"
+    work = run.phase or f"{run.chunks_done} of {run.chunks} chunks"
+    progress = f"{work}, last heartbeat {quiet} ago"
     if run.state != "running":
         return progress
     if run.seconds_left is None:

@@ -22,6 +22,7 @@ from backstream.definition.loader import require_unchanged_code, require_unchang
 from backstream.jobs.job_process import end_with_task, run_job
 from backstream.runs.home import RunFolder
 from backstream.runs.manifest import Manifest, version_warning
+from backstream.runs.phases import Phase, keep_phase
 from backstream.runs.plan import Plan
 from backstream.runs.progress import load_progress
 from backstream.spark.chunk_job import replay_chunks
@@ -64,7 +65,7 @@ def _replay(plan: Plan, chunk_ids: Sequence[str], has_catalog: bool) -> None:
         tables = executor.submit(_create_tables, plan, chunk_ids if has_catalog else ())
         spark, log = submitted_session(f"backstream {plan.dataset} {', '.join(chunk_ids)}"), _ProgressLog(plan)
         tables.result()
-    with explain_heap_errors(spark, plan):
+    with keep_phase(plan.folder, Phase.REPLAY, chunk_ids[0]), explain_heap_errors(spark, plan):
         for manifest in replay_chunks(spark, plan, chunks):
             log.print_finished(manifest)
 

@@ -2,205 +2,62 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import signal
-import socket
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any
 
-from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import BaseHook
-from airflow.sdk.exceptions import AirflowException
 
-from backstream.errors import BackstreamError, JobError, SetupError, SpecError
+from backstream.errors import BackstreamError
 from backstream.eventtime.instants import instant_text
 from backstream.orchestration import remote_driver
-from backstream.orchestration.airflow_versions import AirflowNotFoundException
 from backstream.orchestration.connections import provide_environment
-from backstream.orchestration.dag_options import CONNECTION_ID
-from backstream.orchestration.java_traces import JavaTraces
 from backstream.orchestration.params import parse_mode
+from backstream.orchestration.requests import record_request, trigger_of
 from backstream.orchestration.run_range import data_interval, resolve_range
+from backstream.orchestration.spark_job import JobOperator
 from backstream.orchestration.tasks import fail_without_retry, load_workflow
-from backstream.runs.home import ERROR_FILE_VARIABLE, TASK_VARIABLE, Home, RunFolder
+from backstream.runs.home import RunFolder
 from backstream.runs.manifest import Manifest
+from backstream.runs.phases import Phase, begin_phase, withdraw_phase
 from backstream.runs.plan import Plan
 from backstream.runs.progress import load_progress
-from backstream.spark.heap import CONF_VARIABLE, OUT_OF_MEMORY_STATUS, SETTING
-from backstream.spark.installation import find_scripts_folder
-from backstream.spark.java import set_java_options, settings_beside_class_path
-
-_CLIENT = "client"
 
 
-class _JobOperator(SparkSubmitOperator):
-    """Operator that submits a job of backstream.
-
-    The operator passes the paths of Spark, Python, and the job, so the search path and the working folder of a
-    worker don't matter. It requires the Airflow connection, because its base class would silently use YARN without
-    one.
-    """
-
-    job_module = ""
-
-    def __init__(self, *, definition_path: str, **kwargs: Any) -> None:
-        """Set the arguments that are the same for each job; the project of the definition has the settings."""
-        spark_home = _spark_home()
-        defaults: dict[str, Any] = {
-            "conn_id": CONNECTION_ID,
-            "application": str(_find_module_file(self.job_module)),
-            "spark_binary": str(spark_home / "bin" / "spark-submit"),
-            "env_vars": {
-                "SPARK_HOME": str(spark_home),
-                "PYSPARK_PYTHON": sys.executable,
-                "PYSPARK_DRIVER_PYTHON": sys.executable,
-            },
-            # For Kubernetes and YARN, the hook passes `env_vars` to a driver in the cluster; this driver is local.
-            "conf": {"spark.pyspark.driver.python": sys.executable},
-        }
-        super().__init__(**(defaults | kwargs))
-        self.definition_path = definition_path
-
-    def execute(self, context: Any) -> None:
-        """Run the job, and check its result.
-
-        Raises:
-            AirflowFailException: when the connection to Spark does not exist, or a retry cannot fix the error.
-            JobError: when Spark failed in another way.
-            LedgerError: when a result is missing.
-        """
-        with fail_without_retry():
-            self._require_connection()
-            provide_environment(Path(self.definition_path))  # the job inherits these environment variables
-            self._run_job(context)
-            self._check_result()
-
-    def _run_job(self, context: Any) -> None:
-        set_java_options(self._input_bytes())  # sets environment variables, which the driver inherits
-        if self._is_local:
-            self._use_class_archive()
-        self.log.info("starting the job %s", self.name)
-        # The job inherits the variable on every cluster, and ends itself after this task process was killed.
-        os.environ[TASK_VARIABLE] = f"{socket.gethostname()}/{os.getpid()}"
-        with NamedTemporaryFile("r", encoding="utf-8", prefix="backstream-error-") as error_file:
-            os.environ[ERROR_FILE_VARIABLE] = error_file.name
-            try:
-                super().execute(context)
-            except (AirflowException, RuntimeError, OSError) as error:
-                raise self._job_error(error, error_file.read().strip()) from None
-
-    def _get_hook(self) -> SparkSubmitHook:
-        """Return the hook, whose log leaves the traces of Java to a file."""
-        hook, traces = super()._get_hook(), JavaTraces(self._trace_folder())
-        log_lines = hook._process_spark_submit_log  # noqa: SLF001 - the only place between Spark and the log
-        hook._process_spark_submit_log = lambda itr: log_lines(traces.remove(itr))  # type: ignore[method-assign] # noqa: SLF001 - as above
-        return hook
-
-    def _trace_folder(self) -> Path:
-        """Return the folder for the traces of Java."""
-        return Home.from_environment().errors
-
-    def _job_error(self, error: Exception, sentence: str) -> JobError:
-        """Return the error of a failed job, with its cause first and last: the job's own sentence, or a signal.
-
-        Without a cause, Airflow's text follows, which ends with the last lines of Spark's log.
-        """
-        status = self._exit_status()
-        cause = sentence or _describe_signal(status)
-        command, _, output = str(error).partition("\n")
-        parts = (
-            [f"job {self.name} failed: {cause}", command, cause]
-            if cause
-            else [f"job {self.name} failed", command, output]
-        )
-        msg = "\n".join(part for part in parts if part)
-        if status == OUT_OF_MEMORY_STATUS:
-            msg += f"\n\nhint: Spark's Java ran out of memory; increase {SETTING} in spark-defaults.conf"
-        return JobError(msg, status)
-
-    def _check_result(self) -> None:
-        """Check the result of the job, and log it."""
-
-    def _input_bytes(self) -> int | None:
-        """Return the size of the files that the job reads; None if it is unknown."""
-        return None
-
-    @property
-    def _is_local(self) -> bool:
-        """Return whether Spark runs in one process; a cluster can need other files of the settings folder."""
-        return (BaseHook.get_connection(self._conn_id).host or "").startswith("local")
-
-    def _use_class_archive(self) -> None:
-        """Pass the settings file instead of the settings folder, with which Java cannot use its class archive."""
-        file = settings_beside_class_path(_spark_home())
-        if file and not self.properties_file:
-            self.properties_file = str(file)
-            os.environ.pop(CONF_VARIABLE)
-
-    def _exit_status(self) -> int | None:
-        """Return the exit status of spark-submit; None if it has not started."""
-        process = self._hook._submit_sp if self._hook else None  # noqa: SLF001 - no public attribute has it
-        return process.returncode if process else None
-
-    def _require_connection(self) -> None:
-        """Check the connection to Spark.
-
-        Raises:
-            SpecError: when there is no connection, or Spark cannot be reached with it.
-        """
-        try:
-            connection = BaseHook.get_connection(self._conn_id)
-        except AirflowNotFoundException:
-            msg = (
-                f"no Airflow connection {self._conn_id!r}; it defines the Spark that runs the chunks\n\n"
-                f"hint: airflow connections add {self._conn_id} --conn-type spark --conn-host 'local[*]'"
-            )
-            raise SpecError(msg) from None
-        if (connection.host or "").startswith("k8s://") and not _is_installed("airflow.providers.cncf.kubernetes"):
-            msg = (
-                f"Spark on Kubernetes needs a package that is not installed (connection {self._conn_id!r})\n\n"
-                "hint: pip install apache-airflow-providers-cncf-kubernetes"
-            )
-            raise SpecError(msg)
-        self._require_deploy_mode(connection)
-
-    def _require_deploy_mode(self, connection: Any) -> None:
-        """Check where the driver runs: with the task, or on a standalone cluster."""
-        mode = connection.extra_dejson.get("deploy-mode") or _CLIENT
-        is_standalone = (connection.host or "").startswith("spark://")
-        if mode == _CLIENT or (mode == "cluster" and is_standalone):
-            # `spark-submit` on a worker of the cluster starts the driver in its own process.
-            self._deploy_mode = _CLIENT if is_standalone and mode != _CLIENT else None
-            return
-        msg = (
-            f"connection {self._conn_id!r} must have the deploy-mode client, got {mode!r}\n"
-            "  only a standalone cluster can run the driver, by the deploy-mode cluster\n\n"
-            'hint: its extra should be {"deploy-mode": "client"}'
-        )
-        raise SpecError(msg)
-
-
-class PrepareOperator(_JobOperator):
+class PrepareOperator(JobOperator):
     """Operator that submits the job that prepares the new files of a source."""
 
     job_module = "backstream.jobs.prepare"
     template_fields = (*SparkSubmitOperator.template_fields, "request")
 
     def __init__(
-        self, *, reads_range: bool = False, request: Mapping[str, Any] | None = None, **kwargs: Any
+        self,
+        *,
+        dataset: str = "",
+        reads_range: bool = False,
+        request: Mapping[str, Any] | None = None,
+        **kwargs: Any,
     ) -> None:
-        """Set whether the job gets the range of the run.
+        """Set the dataset whose run begins with this task, and whether the job gets the range of the run.
 
-        `request` has the parameters of the run; None for those of the DAG.
+        Without a dataset, the task belongs to no run. `request` has the parameters of the run; None for those of
+        the DAG.
         """
         super().__init__(**kwargs)
+        self.dataset = dataset
         self.reads_range = reads_range
         self.request = request
+
+    def execute(self, context: Any) -> None:
+        """Run the job, and record the request of the run, so that lists show the run before its plan."""
+        if not self.dataset:
+            super().execute(context)
+            return
+        with fail_without_retry():
+            provide_environment(Path(self.definition_path))
+        params = context["params"] if self.request is None else self.request
+        with record_request(context, self.dataset, params, trigger_of(context, self.request)):
+            super().execute(context)
 
     def _run_job(self, context: Any) -> None:
         if self.reads_range:
@@ -215,7 +72,7 @@ class PrepareOperator(_JobOperator):
         super()._run_job(context)
 
 
-class ReplayOperator(_JobOperator):
+class ReplayOperator(JobOperator):
     """Operator that submits the replay job for a batch of chunks, and checks that each chunk has a manifest."""
 
     job_module = "backstream.jobs.replay"
@@ -226,10 +83,18 @@ class ReplayOperator(_JobOperator):
         Raises:
             TaskDeferred: when the driver runs on the cluster.
         """
+        begin_phase(self._folder, Phase.START_SPARK, self._chunk_ids[0])
+        try:
+            self._submit(context)
+        except Exception:
+            withdraw_phase(self._folder, Phase.START_SPARK, self._chunk_ids[0])
+            raise
+
+    def _submit(self, context: Any) -> None:
         if self._deploy_mode is None:
             super()._run_job(context)
             return
-        plan, _ = self._load_plan()
+        plan = self._load_plan()
         load_workflow(Path(self.definition_path)).create_run_tables(plan)
         driver = remote_driver.start(self, plan)
         self.log.info("started %s on %s; this task waits without a slot", driver.driver_id, driver.cluster.master)
@@ -245,8 +110,9 @@ class ReplayOperator(_JobOperator):
         """
         with fail_without_retry():
             provide_environment(Path(self.definition_path))
-            plan, _ = self._load_plan()
+            plan = self._load_plan()
             if error := remote_driver.find_error(str(self.name), event):
+                withdraw_phase(self._folder, Phase.START_SPARK, self._chunk_ids[0])
                 with load_workflow(Path(self.definition_path)).record_failure(plan):
                     raise error
             self._check_result()
@@ -257,16 +123,15 @@ class ReplayOperator(_JobOperator):
         self.log.info("%s %s: %s", plan.dataset, plan.range, load_progress(plan))
 
     def _trace_folder(self) -> Path:
-        options = [str(argument) for argument in self.application_args or []]
-        return RunFolder(Path(options[options.index("--plan") + 1]).parent).errors
+        return self._folder.errors
 
     def _input_bytes(self) -> int | None:
         """Return the size of the files that the chunks read; None if the plan is unreadable."""
         try:
-            plan, chunk_ids = self._load_plan()
+            plan = self._load_plan()
         except BackstreamError:
             return None
-        files = {file for chunk in plan.chunks if chunk.chunk_id in chunk_ids for file in chunk.files}
+        files = {file for chunk_id in self._chunk_ids for file in plan.chunk(chunk_id).files}
         return sum(plan.inputs[file].size_bytes for file in files)
 
     def _load_manifests(self) -> tuple[Plan, list[Manifest]]:
@@ -275,30 +140,26 @@ class ReplayOperator(_JobOperator):
         Raises:
             LedgerError: when a manifest is missing.
         """
-        plan, chunk_ids = self._load_plan()
-        return plan, [Manifest.read(plan.folder.manifest(chunk_id)) for chunk_id in chunk_ids]
+        plan = self._load_plan()
+        return plan, [Manifest.read(plan.folder.manifest(chunk_id)) for chunk_id in self._chunk_ids]
 
-    def _load_plan(self) -> tuple[Plan, list[str]]:
-        """Return the plan, and the ids of the chunks of this task."""
+    def _load_plan(self) -> Plan:
+        return Plan.read(self._folder.plan)
+
+    @property
+    def _folder(self) -> RunFolder:
+        """The folder of the run."""
+        return RunFolder(Path(dict(self._options)["--plan"]).parent)
+
+    @property
+    def _chunk_ids(self) -> list[str]:
+        """The chunks of this task, in order."""
+        return [value for name, value in self._options if name == "--chunk"]
+
+    @property
+    def _options(self) -> list[tuple[str, str]]:
         arguments = [str(argument) for argument in self.application_args or []]
-        options = list(zip(arguments[::2], arguments[1::2], strict=True))
-        chunk_ids = [value for name, value in options if name == "--chunk"]
-        return Plan.read(Path(dict(options)["--plan"])), chunk_ids
-
-
-_SIGNALS = {
-    signal.SIGKILL: "often because the machine or the container had no memory left",
-    signal.SIGTERM: "the run was canceled, or the worker was stopped",
-}
-_SHELL_STATUS = 128
-"""A shell ends with this status plus the signal that ended its program."""
-
-
-def _describe_signal(status: int | None) -> str:
-    """Return the signal that ended a job, and its usual cause; empty for a job that ended by itself."""
-    number = -status if status and status < 0 else (status or 0) - _SHELL_STATUS
-    cause = _SIGNALS.get(number)  # type: ignore[call-overload]
-    return f"it was ended by signal {number} ({signal.Signals(number).name}), {cause}" if cause else ""
+        return list(zip(arguments[::2], arguments[1::2], strict=True))
 
 
 def _count_text(manifests: Sequence[Manifest]) -> str:
@@ -310,28 +171,3 @@ def _count_text(manifests: Sequence[Manifest]) -> str:
     listed = ", ".join(f"{count:,} {fate}" for fate, count in totals.items() if count)
     events = sum(manifest.events_read for manifest in manifests)
     return f"{events:,} events read" + (f" ({listed})" if listed else "")
-
-
-def _spark_home() -> Path:
-    """Return the folder of the installed PySpark, without importing it."""
-    return find_scripts_folder(_find_module_file("pyspark"))
-
-
-def _is_installed(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # a parent package is missing
-        return False
-
-
-def _find_module_file(module: str) -> Path:
-    """Return the file of a module, without importing it.
-
-    Raises:
-        SetupError: when the module is not installed.
-    """
-    spec = importlib.util.find_spec(module)
-    if spec is None or spec.origin is None:
-        msg = f"no module {module} in this environment ({sys.executable})\n\nhint: pip install 'backstream[spark]'"
-        raise SetupError(msg)
-    return Path(spec.origin)

@@ -43,6 +43,17 @@ class RecordedRequest:
         self.add(run_id=plan.run_id, mode=plan.mode.value, since_ms=plan.since_ms, until_ms=plan.until_ms)
 
 
+def trigger_of(context: Mapping[str, Any], request: Mapping[str, Any] | None) -> str:
+    """Return the trigger of a run: its Dag run, or the task `plan` of its group, if a group requests the run.
+
+    Runs of other DAGs can have the same run id.
+    """
+    if request is None:
+        return str(context["run_id"])
+    group = context["ti"].task_id.rpartition(".")[0]
+    return f"{context['ti'].dag_id}.{group}.plan.{context['run_id']}"
+
+
 @contextmanager
 def record_request(
     context: Mapping[str, Any], dataset: str, params: Mapping[str, Any], trigger: str
@@ -50,7 +61,7 @@ def record_request(
     """Write the request of a run, and its error in one sentence if the block fails.
 
     Args:
-        context: context of the task `plan`.
+        context: context of the task `prepare` or `plan`.
         dataset: name of the dataset.
         params: parameters of the run.
         trigger: id of the DAG run, or of the task group in it.
@@ -71,6 +82,7 @@ def _request_of(context: Mapping[str, Any], dataset: str, params: Mapping[str, A
         dag_id=context["dag"].dag_id,
         dag_run_id=context["run_id"],
         task_group=context["ti"].task_id.rpartition(".")[0],
+        task=context["ti"].task_id.rpartition(".")[2],
         triggered_by=trigger,
         requested_at_ms=int(time.time() * SECOND_MS),
         by=str(getattr(run, "triggering_user_name", None) or ""),

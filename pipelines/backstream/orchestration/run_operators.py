@@ -18,6 +18,8 @@ from backstream.orchestration.airflow_versions import (
 from backstream.orchestration.notifications import report_link
 from backstream.orchestration.run_range import data_interval, resolve_range, with_seconds
 from backstream.orchestration.tasks import fail_without_retry, load_workflow
+from backstream.runs.home import RunFolder
+from backstream.runs.phases import Phase, begin_phase
 from backstream.runs.plan import Plan
 from backstream.runs.results import ApprovalDecision
 
@@ -39,6 +41,7 @@ class ApproveOperator(ApprovalOperator):
 
     def execute(self, context: Any) -> None:
         """Request the approval if the run requires one."""
+        begin_phase(RunFolder(Path(self.plan_path).parent), Phase.APPROVE)  # the imports take seconds
         with fail_without_retry():
             plan, ti = Plan.read(Path(self.plan_path)), context["ti"]
             workflow = load_workflow(Path(self.definition_path))

@@ -117,6 +117,7 @@ def _make_prepare_task(
     return PrepareOperator(
         task_id="prepare",
         name=f"prepare {definition.name}",
+        dataset=definition.name if is_of_run else "",
         definition_path=str(path),
         application_args=["--definition", str(path)],
         reads_range=is_of_run and has_filter,

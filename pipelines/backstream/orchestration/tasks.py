@@ -20,7 +20,7 @@ from backstream.orchestration.airflow_versions import AirflowFailException
 from backstream.orchestration.connections import provide_environment
 from backstream.orchestration.metrics import send_audit, send_publication
 from backstream.orchestration.params import AS_DEFINED, GROUP_PARAMS, RunParams, require_known_params
-from backstream.orchestration.requests import record_request
+from backstream.orchestration.requests import record_request, trigger_of
 from backstream.orchestration.run_range import (
     data_interval,
     partition_keys,
@@ -32,8 +32,9 @@ from backstream.orchestration.run_range import (
 )
 from backstream.runs.chunk_groups import batch_groups, batch_name
 from backstream.runs.dag_names import BACKFILL, dag_id_of
-from backstream.runs.home import Home
+from backstream.runs.home import Home, RunFolder
 from backstream.runs.input_notes import describe_inputs
+from backstream.runs.phases import Phase, begin_phase
 from backstream.runs.plan import Chunk, Plan
 from backstream.runs.progress import load_progress
 from backstream.runs.results import Audit, Publication
@@ -83,7 +84,7 @@ def execute_plan(
     """
     params = context["params"] if request is None else request
     known = context["dag"].params if request is None else GROUP_PARAMS
-    trigger = context["run_id"] if request is None else _group_trigger(context)
+    trigger = trigger_of(context, request)
     with fail_without_retry():
         provide_environment(definition_path)
         with record_request(context, dataset, params, trigger) as recorded:
@@ -108,11 +109,6 @@ def execute_plan(
     return [
         _job_arguments(plan, batch) for batch in batch_groups(plan.chunks, max_events, run_params.max_spark_jobs)
     ]
-
-
-def _group_trigger(context: Mapping[str, Any]) -> str:
-    """Return the origin of a run in a task group; runs of other DAGs can have the same run id."""
-    return f"{context['ti'].dag_id}.{context['ti'].task_id}.{context['run_id']}"
 
 
 def _create_plan(
@@ -221,6 +217,7 @@ def _reprocess_run(stale_range: RestateRange, params: Mapping[str, Any], run_id:
 
 def execute_audit(definition_path: Path, plan_path: str) -> str:
     """Audit the result and return the verdict; a verdict that forbids publication fails the task without retry."""
+    begin_phase(RunFolder(Path(plan_path).parent), Phase.AUDIT)  # the imports take seconds
     with fail_without_retry():
         plan = Plan.read(Path(plan_path))
         try:
@@ -246,6 +243,7 @@ def execute_publish(
         asset: asset of the dataset, which gets one event for the whole range, with its counts.
         days: asset of the days, which gets one event per day of the range; None without such assets.
     """
+    begin_phase(RunFolder(Path(plan_path).parent), Phase.PUBLISH)
     with fail_without_retry():
         plan = Plan.read(Path(plan_path))
         publication: Publication = load_workflow(definition_path).publish_run(plan)

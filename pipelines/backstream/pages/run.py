@@ -100,7 +100,7 @@ def run_page(run: ShownRun, *, may_edit: bool, problem: str = "", status: int | 
         may_dismiss=may_edit and run.state is not None and run.state.is_dismissible,
         left=time_left_text,
         problem=problem,
-        reload=run.is_unfinished,
+        reload=run.is_unfinished or (run.dag_run is not None and not run.dag_run.has_ended),
     )
 
 

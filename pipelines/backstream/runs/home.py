@@ -177,6 +177,11 @@ class RunFolder:
         """The folder of Java error texts, one file each."""
         return self.path / "errors"
 
+    @property
+    def phases(self) -> Path:
+        """The folder with an empty file per phase that has begun; its time is the heartbeat of the run."""
+        return self.path / "phases"
+
     def manifest(self, chunk_id: str) -> Path:
         """Return the file of the manifest of one chunk, JSON."""
         return self.manifests / f"{chunk_id}.json"

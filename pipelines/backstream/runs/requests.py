@@ -21,7 +21,8 @@ class RunRequest:
     for the DAGs of a definition. `triggered_by` is the trigger that the plan has. `by` is the user (empty: the
     schedule). The range is None if the request has no valid one. `run_id` is that of the plan. `error` is the
     error of planning in one sentence. `impact` is the result of a dry run, as JSON. `ended_at_ms` is the time at
-    which Airflow ended the Dag run as failed; None if it has not.
+    which Airflow ended the Dag run as failed; None if it has not. `task` is the task before the plan that works on
+    the request: `prepare` or `plan`.
     """
 
     dataset: str
@@ -40,6 +41,7 @@ class RunRequest:
     impact: Mapping[str, Any] | None = None
     ended_at_ms: int | None = None
     task_group: str = ""
+    task: str = "plan"
 
     @property
     def key(self) -> str:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from backstream.eventtime.instants import SECOND_MS, instant_text
 from backstream.runs.approval_request import ApprovalRequest
 from backstream.runs.home import RunFolder
+from backstream.runs.phases import Phase
 from backstream.runs.results import Audit
 from backstream.text import count_of
 
@@ -160,18 +161,34 @@ def describe_wait(request: ApprovalRequest) -> str:
     return f"waits for approval since {since}, until {until} UTC"
 
 
-def describe_phase(
-    status: RunStatus, chunks_done: int | None, chunks: int | None, request: ApprovalRequest | None = None
-) -> str:
-    """Return what an unfinished run does now, such as `replay, 3 of 8 chunks`; empty for a run that has ended."""
-    if status is RunStatus.REQUESTED:
-        return "plan"
-    if status is RunStatus.AWAITING_APPROVAL:
-        return describe_wait(request) if request else "waits for approval"
+_AFTER_AUDIT = {Phase.AUDIT: "audit", Phase.APPROVE: "approval check"}
+"""The words for phases of a run whose audit has a result; the next one is the publication."""
+
+
+def describe_phase(status: RunStatus, chunks_done: int, chunks: int, phase: Phase | None = None) -> str:
+    """Return what a planned run does now, such as `replay, 3 of 8 chunks`; empty for a run that has ended.
+
+    Args:
+        status: the status of the run.
+        chunks_done: finished chunks.
+        chunks: chunks of its plan.
+        phase: the phase that has begun last; None before the first one.
+    """
     if status is RunStatus.AUDITED:
-        return "publish"
-    if status not in (RunStatus.PLANNED, RunStatus.RUNNING) or chunks is None:
+        return _AFTER_AUDIT.get(phase, "publish") if phase else "publish"
+    if status is RunStatus.PLANNED:
+        return f"{count_of(chunks, 'chunk')} to replay"
+    if status is not RunStatus.RUNNING:
         return ""
     if chunks and chunks_done == chunks:
         return "audit"
-    return f"replay, {chunks_done or 0:,} of {count_of(chunks, 'chunk')}"
+    words = "start Spark" if phase is Phase.START_SPARK else "replay"
+    return f"{words}, {chunks_done:,} of {count_of(chunks, 'chunk')}"
+
+
+def is_reported(folder: RunFolder) -> bool:
+    """Return whether the report was written after the publication; it is the last file of a run."""
+    try:
+        return folder.report.stat().st_mtime_ns >= folder.publication.stat().st_mtime_ns
+    except FileNotFoundError:
+        return False

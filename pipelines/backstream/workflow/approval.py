@@ -15,6 +15,7 @@ from backstream.report.formatting import change_text, count_of, minute_text, val
 from backstream.report.run_context import largest_changes
 from backstream.runs.approval_request import ApprovalRequest
 from backstream.runs.manifest import home_of
+from backstream.runs.phases import Phase, begin_phase, keep_phase
 from backstream.runs.plan import Plan
 from backstream.runs.results import ApprovalDecision, Audit, CheckOutcome, Verdict
 from backstream.runs.status import RunStatus
@@ -46,6 +47,17 @@ def request_approval(plan: Plan, dag_id: str, dag_run_id: str, task_id: str) -> 
     Raises:
         LedgerError: when the run was not audited.
     """
+    with keep_phase(plan.folder, Phase.APPROVE):
+        request = _make_request(plan, dag_id, dag_run_id, task_id)
+        if request:
+            request.write(plan.folder.approval_request)
+            report_run(plan)
+        else:
+            begin_phase(plan.folder, Phase.PUBLISH)
+    return request
+
+
+def _make_request(plan: Plan, dag_id: str, dag_run_id: str, task_id: str) -> ApprovalRequest | None:
     definition = parse_definition(plan.definition, f"plan {plan.run_id}")
     when, audit = definition.approval.when, Audit.read(plan.folder.audit_result)
     if when == "never" or (when == "warn" and audit.verdict is Verdict.PASS):
@@ -55,7 +67,7 @@ def request_approval(plan: Plan, dag_id: str, dag_run_id: str, task_id: str) -> 
         return None
     asked_at_ms = int(time.time() * SECOND_MS)
     aggregates = [_aggregate_json(name, change) for name, change in difference.changes.aggregates.items()]
-    request = ApprovalRequest(
+    return ApprovalRequest(
         dag_id=dag_id,
         dag_run_id=dag_run_id,
         task_id=task_id,
@@ -69,15 +81,13 @@ def request_approval(plan: Plan, dag_id: str, dag_run_id: str, task_id: str) -> 
         rows=dict(difference.changes.windows),
         aggregates=aggregates,
     )
-    request.write(plan.folder.approval_request)
-    report_run(plan)
-    return request
 
 
 def record_approval(plan: Plan, decision: ApprovalDecision) -> None:
     """Write the decision to the run folder; a rejected run ends with its report and keeps its staged files."""
     decision.write(plan.folder.approval)
     if decision.is_approved:
+        begin_phase(plan.folder, Phase.PUBLISH)
         return
     audit = Audit.read(plan.folder.audit_result)
     record_run(home_of(plan), ledger_row(plan, RunStatus.REFUSED, audit))

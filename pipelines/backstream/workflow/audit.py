@@ -28,6 +28,7 @@ from backstream.runs.home import replace_file
 from backstream.runs.input_files import SHOWN
 from backstream.runs.input_notes import REMOVED_HINT
 from backstream.runs.manifest import Manifest, StagedFile, home_of, load_manifests
+from backstream.runs.phases import Phase, keep_phase
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.results import Audit, Verdict
 from backstream.runs.status import RunStatus
@@ -72,7 +73,7 @@ def audit_run(plan: Plan) -> Audit:
         QualityError: when the quality gate fails and the plan does not override it; nothing is published.
         AuditError: when a check could not run.
     """
-    with record_failure(plan):
+    with record_failure(plan), keep_phase(plan.folder, Phase.AUDIT):
         audit = _evaluate(plan)
         record_checks(home_of(plan), plan.dataset, audit)
         if not audit.may_publish:

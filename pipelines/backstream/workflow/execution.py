@@ -16,6 +16,7 @@ from backstream.errors import QualityError
 from backstream.eventtime.intervals import ALL_TIMES, Interval, require_range_of_days
 from backstream.runs.home import Home
 from backstream.runs.input_notes import describe_inputs
+from backstream.runs.phases import Phase, begin_phase, keep_phase
 from backstream.runs.plan import Chunk, Plan
 from backstream.workflow.plan_request import PlanRequest
 
@@ -208,6 +209,7 @@ def _replay(plan: Plan, starting: SparkStart, observer: RunObserver) -> None:
     heap = driver_heap()
     observer.note(f"heap of Spark's Java: {heap.description}")
     finished = dict.fromkeys((chunk.chunk_id for chunk in plan.chunks), 0)  # stages; several threads write
+    begin_phase(plan.folder, Phase.START_SPARK)
     with observer.replay(len(plan.chunks) * len(STAGES)) as show:
         spark = starting.session()
         silence_java_traces(spark)
@@ -216,7 +218,7 @@ def _replay(plan: Plan, starting: SparkStart, observer: RunObserver) -> None:
             finished[chunk.chunk_id] = STAGES.index(stage)
             show(f"chunk {chunk.chunk_id}: {stage}", sum(finished.values()))
 
-        with explain_heap_errors(spark, plan, heap.by):
+        with keep_phase(plan.folder, Phase.REPLAY), explain_heap_errors(spark, plan, heap.by):
             for manifest in replay_chunks(spark, plan, plan.chunks, show_stage):
                 finished[manifest.chunk_id] = len(STAGES)
                 show(None, sum(finished.values()))

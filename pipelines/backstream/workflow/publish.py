@@ -16,6 +16,7 @@ from backstream.lake.ledger import RunRow, record_run, run_row
 from backstream.lake.maintenance import expire_side_table_snapshots
 from backstream.lake.publish import publish_range
 from backstream.runs.manifest import Manifest, home_of, load_manifests, sum_fates
+from backstream.runs.phases import Phase, keep_phase
 from backstream.runs.plan import Plan
 from backstream.runs.results import ApprovalDecision, Audit, Publication
 from backstream.runs.status import RunStatus
@@ -31,7 +32,7 @@ def publish_run(plan: Plan) -> Publication:
         ConflictError: when another run has published into the range since the plan was made.
     """
     audit = _require_approved_audit(plan)
-    with record_failure(plan):
+    with record_failure(plan), keep_phase(plan.folder, Phase.PUBLISH):
         try:
             publication = publish_range(plan, load_manifests(plan), home_of(plan))
         except ConflictError:

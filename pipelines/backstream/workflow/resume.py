@@ -20,7 +20,7 @@ from backstream.lake.tables import find_table
 from backstream.runs.home import Home, RunFolder
 from backstream.runs.manifest import version_warning
 from backstream.runs.plan import Mode, Plan, slug
-from backstream.runs.status import RunStatus, derive_status, read_facts
+from backstream.runs.status import RunStatus, derive_status, is_reported, read_facts
 from backstream.runs.table_schemas import WINDOWS
 from backstream.source.files import list_source_files
 from backstream.storage.finished_chunks import list_unfinished_chunks
@@ -112,15 +112,7 @@ def _has_ended(folder: RunFolder) -> bool:
     The ledger is not read: a failed run, and a run that an approver rejected, can be resumed.
     """
     status = derive_status(read_facts(folder))
-    return status is RunStatus.REFUSED or (status is RunStatus.PUBLISHED and _is_reported(folder))
-
-
-def _is_reported(folder: RunFolder) -> bool:
-    """Return whether the report was written after the publication; it is the last file of a run."""
-    try:
-        return folder.report.stat().st_mtime_ns >= folder.publication.stat().st_mtime_ns
-    except FileNotFoundError:
-        return False
+    return status is RunStatus.REFUSED or (status is RunStatus.PUBLISHED and is_reported(folder))
 
 
 def _load_plan(file: Path) -> Plan | None:

@@ -13,11 +13,11 @@ from backstream.runs.approval_request import ApprovalRequest
 from backstream.runs.dismissals import Dismissal, load_dismissals
 from backstream.runs.home import Home
 from backstream.runs.requests import RunRequest
-from backstream.runs.status import RunFacts, RunStatus, derive_status, describe_phase
+from backstream.runs.status import RunFacts, RunStatus, derive_status
 
 _PLAN_LIMIT_MS = DAY_MS
 """The time after which a request without a plan has failed, even if Airflow has not recorded its end."""
-_NO_PLAN = "the run has no plan 24 hours after its request; the log of its task `plan` has the reason"
+_NO_PLAN = "the run has no plan 24 hours after its request; the log of its task `{task}` has the reason"
 ENDED = "Airflow ended the run before it had a result; its note or the log of its tasks has the reason"
 _WAITING = (RunStatus.REQUESTED, RunStatus.PLANNED, RunStatus.AWAITING_APPROVAL)
 
@@ -27,8 +27,8 @@ class RunState:
     """One run with its status and progress; None: unknown or not reached yet. Times are in epoch milliseconds.
 
     A run without a plan has the key of its request as id. `dag_id`, `dag_run_id`, and `task_group` are those of
-    Airflow, empty for a run of the command line. `phase` is empty for a run that has ended. `impact` is
-    the result of a dry run. `dismissal` is that of a run that has left no file since.
+    Airflow, empty for a run of the command line. `phase` is what the run does now; it is empty for a run
+    that has ended. `impact` is the result of a dry run. `dismissal` is that of a run that has left no file since.
     """
 
     run_id: str
@@ -100,7 +100,7 @@ def state_of_request(request: RunRequest, now_ms: int) -> RunState:
         has_ended=has_ended,
     )
     status = derive_status(facts)
-    ended = (ENDED if has_ended else _NO_PLAN) if status is RunStatus.FAILED else None
+    ended = (ENDED if has_ended else _NO_PLAN.format(task=request.task)) if status is RunStatus.FAILED else None
     return RunState(
         run_id=request.run_id or request.key,
         dataset=request.dataset,
@@ -117,7 +117,7 @@ def state_of_request(request: RunRequest, now_ms: int) -> RunState:
         error=request.error or ended,
         **airflow_ids(request),
         by=request.by,
-        phase=describe_phase(status, None, None),
+        phase=request.task if status is RunStatus.REQUESTED else "",
         impact=request.impact,
     )
 

@@ -19,6 +19,7 @@ from backstream.runs.approval_request import ApprovalRequest
 from backstream.runs.chunk_groups import MAX_CHUNKS_PER_JOB
 from backstream.runs.home import Home, RunFolder
 from backstream.runs.manifest import Manifest
+from backstream.runs.phases import Phase, find_phase
 from backstream.runs.plan_summary import PlanSummary
 from backstream.runs.progress import (
     ChunkTiming,
@@ -29,7 +30,15 @@ from backstream.runs.progress import (
 )
 from backstream.runs.requests import RunRequest, load_requests
 from backstream.runs.results import Audit, Publication
-from backstream.runs.status import RunFacts, RunStatus, derive_status, describe_phase, read_facts
+from backstream.runs.status import (
+    RunFacts,
+    RunStatus,
+    derive_status,
+    describe_phase,
+    describe_wait,
+    is_reported,
+    read_facts,
+)
 from backstream.source.deliveries import find_day_seals
 from backstream.source.files import list_source_files
 from backstream.source.footers import load_footers
@@ -128,10 +137,17 @@ def load_run_state(folder: RunFolder, row: RunRow | None, requests: Requests, no
         is_dry_run=bool(request and request.is_dry_run),
         has_ended=_has_ended(request, last_sign_ms),
     )
-    status, timings = derive_status(facts), list[ChunkTiming]()
+    status, phase, timings = derive_status(facts), find_phase(folder), list[ChunkTiming]()
     if status.is_active:
         timings = _load_newest_timings(folder, planned, finished)
-        status = derive_status(replace(facts, is_quiet=not is_alive(now_ms, last_sign_ms, timings)))
+        # A cluster can start a driver after hours, and Airflow records the end of such a job.
+        is_starting = phase is Phase.START_SPARK and request is not None
+        is_quiet = now_ms > last_sign_ms + DAY_MS if is_starting else not is_alive(now_ms, last_sign_ms, timings)
+        status = derive_status(replace(facts, is_quiet=is_quiet))
+    if status is RunStatus.PUBLISHED and is_alive(now_ms, last_sign_ms, ()) and not is_reported(folder):
+        work = "report"
+    else:
+        work = describe_phase(status, len(finished), len(planned.expected_events), phase)
     asked = asked if status is RunStatus.AWAITING_APPROVAL else None
     audit = Audit.read(folder.audit_result) if folder.audit_result.exists() else None
     publication = Publication.read(folder.publication) if folder.publication.exists() else None
@@ -156,7 +172,7 @@ def load_run_state(folder: RunFolder, row: RunRow | None, requests: Requests, no
         plan_hash=planned.plan_hash,
         **airflow_ids(request, asked),
         by=request.by if request else "",
-        phase=describe_phase(status, len(finished), len(planned.expected_events), asked),
+        phase=describe_wait(asked) if asked else work,
         impact=request.impact if request else None,
         events_per_second=events_per_second(timings),
         approval_requested_ms=asked.asked_at_ms if asked else None,
@@ -205,8 +221,9 @@ def _scan_times_ms(folder: RunFolder, planned: PlanSummary) -> Iterator[int]:
     yield _modified_ms(folder.plan)
     times_ms = _scan_folder_ms(folder.path)
     times_ms.pop(folder.summary.name, None)  # written with the plan
+    times_ms.pop(folder.phases.name, None)  # changes also if a phase is withdrawn
     yield from times_ms.values()
-    for path in (folder.manifests, *map(Path, planned.staging)):
+    for path in (folder.phases, folder.manifests, *map(Path, planned.staging)):
         yield from _scan_folder_ms(path).values()
 
 
