@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint test suite matrix bench
+.PHONY: help setup demo lint test suite e2e matrix bench
 
 # bin/setup links .tools/java when the Java that Spark would take by itself is missing or too old.
 java := test ! -x .tools/java/bin/java || export JAVA_HOME="$$PWD/.tools/java";
@@ -7,6 +7,7 @@ ARGS ?=
 # Three at a time, since the slow ones wait much; each has a Spark of its own. A file's tests stay together, for they
 # share what is slow.
 WORKERS ?= 3
+pytest = .venv/bin/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10
 EXIT ?=
 
 ##@ Use
@@ -25,11 +26,14 @@ lint: setup ## Style, format, types and layers
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-logo
 
-test: ## The whole suite, lint beside it (ARGS="-k word" is handed to pytest)
+test: ## All tests that need no services, lint beside them (ARGS="-k word" is handed to pytest)
 	@$(MAKE) --no-print-directory --jobs 2 lint suite
 
 suite: setup
-	@$(java) .venv/bin/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10 $(ARGS)
+	@$(java) $(pytest) -m "not e2e" $(ARGS)
+
+e2e: setup ## The tests that start Airflow, Spark clusters, browsers, or kill whole runs
+	@$(java) $(pytest) -m e2e $(ARGS)
 
 matrix: setup ## Publish by the wheel with each Python and Airflow (ARGS="--airflow 3.2")
 	@$(java) .venv/bin/python -m tests.package.matrix $(ARGS)
@@ -42,4 +46,4 @@ setup: ## A Java runtime, uv and the locked environment; the others call it firs
 help: ## This list
 	@awk 'BEGIN { FS = ":.*## " } \
 	  /^##@ / { printf "\n%s\n", substr($$0, 5) } \
-	  /^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	  /^[a-z0-9]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -34,7 +34,8 @@ def test_make_alone_lists_what_it_can_do_by_sections() -> None:
         "",
         "Develop",
         "  make lint     Style, format, types and layers",
-        '  make test     The whole suite, lint beside it (ARGS="-k word" is handed to pytest)',
+        '  make test     All tests that need no services, lint beside them (ARGS="-k word" is handed to pytest)',
+        "  make e2e      The tests that start Airflow, Spark clusters, browsers, or kill whole runs",
         '  make matrix   Publish by the wheel with each Python and Airflow (ARGS="--airflow 3.2")',
         "",
         "Prepare",
@@ -43,7 +44,10 @@ def test_make_alone_lists_what_it_can_do_by_sections() -> None:
     ]
 
 
-def test_make_test_prepares_lints_and_runs_the_whole_suite() -> None:
+PYTEST = ".venv/bin/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 10"
+
+
+def test_make_test_prepares_lints_and_runs_the_tests_without_services() -> None:
     _, *lines, last = make("--dry-run", "test")
     assert lines == [
         "bin/setup",
@@ -52,10 +56,12 @@ def test_make_test_prepares_lints_and_runs_the_whole_suite() -> None:
         ".venv/bin/mypy",
         ".venv/bin/lint-imports --no-logo",
     ]
-    assert (
-        last.split(";")[-1].strip()
-        == ".venv/bin/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 10"
-    )
+    assert last.split(";")[-1].strip() == f'{PYTEST} -m "not e2e"'
+
+
+def test_make_e2e_runs_all_other_tests() -> None:
+    *_, last = make("--dry-run", "e2e")
+    assert last.split(";")[-1].strip() == f"{PYTEST} -m e2e"
 
 
 def test_make_demo_passes_on_that_it_is_to_end_by_itself() -> None:
@@ -63,9 +69,9 @@ def test_make_demo_passes_on_that_it_is_to_end_by_itself() -> None:
     assert last.split(";")[-1].strip() == "BACKSTREAM_DEMO_EXIT=1 .venv/bin/python -m demo"
 
 
-def test_continuous_integration_calls_the_one_test_command() -> None:
+def test_continuous_integration_calls_both_test_commands() -> None:
     script = (REPOSITORY / ".ci" / "run").read_text(encoding="utf-8")
-    assert script.splitlines()[-1] == "make test"
+    assert script.splitlines()[-2:] == ["make test", "make e2e"]
 
 
 def unknown_commands(text: str, known: frozenset[str]) -> Iterator[str]:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from backstream.errors import ContractError
 from backstream.eventtime.intervals import Interval
 from backstream.native.footers import find_complete_columns
-from backstream.native.sql import FILE_NUMBER, PARTITION_TEXT, FileGroup, Groups, column_alias, scan_query
+from backstream.native.sql import FILE_NUMBER, PARTITION_TEXT, Groups, ScanGroup, column_alias, scan_query
 from backstream.native.task import ReadSpec
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ _ARROW_TYPES: dict[str, Sequence[str]] = {
 """The types of a file's column that can be read as a Spark SQL type."""
 
 
-def group_files_by_schema(files: Sequence[str], reading: ReadSpec) -> list[FileGroup]:
+def group_files_by_schema(files: Sequence[str], reading: ReadSpec) -> list[ScanGroup]:
     """Group files that have the same columns of those that are read, each with the same type.
 
     DuckDB reads all files of a list with the types of the first file, and fails if a value is too large for them.
@@ -108,13 +108,13 @@ def group_files_by_schema(files: Sequence[str], reading: ReadSpec) -> list[FileG
     Raises:
         ContractError: with a file, a column, and its type, if the engine cannot read it.
     """
-    groups: dict[tuple[tuple[str, str], ...], FileGroup] = {}
+    groups: dict[tuple[tuple[str, str], ...], ScanGroup] = {}
     for file in files:
         footer = pq.read_metadata(file)
         columns = tuple(_list_columns(file, footer.schema.to_arrow_schema(), reading))
         complete = find_complete_columns(footer, [name for name, _ in columns])
-        others, _, so_far = groups.get(columns, FileGroup((), (), complete))
-        groups[columns] = FileGroup([*others, file], [name for name, _ in columns], so_far & complete)
+        others, _, so_far = groups.get(columns, ScanGroup((), (), complete))
+        groups[columns] = ScanGroup([*others, file], [name for name, _ in columns], so_far & complete)
     return [*groups.values()]
 
 

@@ -47,7 +47,7 @@ _FIRST_INSTANT_MS = -(2**63) // 1000
 """A timestamp in DuckDB has 64 bits and counts microseconds."""
 
 
-class FileGroup(NamedTuple):
+class ScanGroup(NamedTuple):
     """Files with the same columns. The columns in `complete` have no nulls, according to the footers."""
 
     files: Sequence[str]
@@ -55,7 +55,7 @@ class FileGroup(NamedTuple):
     complete: frozenset[str]
 
 
-Groups = Sequence[FileGroup]
+Groups = Sequence[ScanGroup]
 
 
 def quote_name(name: str) -> str:
@@ -92,7 +92,7 @@ def scan_query(groups: Groups, reading: ReadSpec, interval: Interval | None = No
         groups,
         reading,
         [
-            readable_within(reading, interval, group.complete)
+            _readable_within(reading, interval, group.complete)
             if interval
             else is_readable(reading, group.complete)
             for group in groups
@@ -183,7 +183,7 @@ def is_within(reading: ReadSpec, interval: Interval) -> str:
     return f"{name} >= {function}({interval.start_ms * 1000}) AND {name} < {function}({interval.end_ms * 1000})"
 
 
-def readable_within(reading: ReadSpec, interval: Interval, complete: Collection[str] = ()) -> str:
+def _readable_within(reading: ReadSpec, interval: Interval, complete: Collection[str] = ()) -> str:
     """Return the condition of a readable record with an event time in the interval; see `is_readable`."""
     return f"{is_readable(reading, complete)} AND {is_within(reading, interval)}"
 
@@ -227,7 +227,7 @@ def is_true(condition: str) -> str:
 def rest_query(task: RestTask, groups: Groups) -> str:
     """Return a query of record counts outside of the task's interval, per file, partition, and readability."""
     reading = task.reading
-    outside = f"NOT {is_true(readable_within(reading, task.interval))}"
+    outside = f"NOT {is_true(_readable_within(reading, task.interval))}"
     is_counted = f"{is_true(is_readable(reading))} AS is_readable"
     rows = _scan(groups, reading, [outside] * len(groups), is_counted)
     columns = f"file, {PARTITION_TEXT} AS source_partition, is_readable, count(*) AS events"
