@@ -42,8 +42,8 @@ def test_a_record_without_a_required_value_is_not_read(tmp_path: Path, null_in: 
 
     for files, expected, inside in (([whole], 3, 1), ([partial], 2, 0), ([whole, partial], 5, 1)):
         groups = group_files_by_schema(files, READING)
-        assert len(duckdb.sql(scan_query(groups, READING)).fetchall()) == expected
-        assert len(duckdb.sql(scan_query(groups, READING, Interval(-1, 1))).fetchall()) == inside
+        assert len(duckdb.execute(scan_query(groups, READING)).fetchall()) == expected
+        assert len(duckdb.execute(scan_query(groups, READING, Interval(-1, 1))).fetchall()) == inside
 
 
 def test_only_columns_with_nulls_or_without_statistics_are_tested_for_nulls(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_only_columns_with_nulls_or_without_statistics_are_tested_for_nulls(tmp_
 def test_times_are_rounded_down_on_both_sides_of_1970(tmp_path: Path) -> None:
     groups = group_files_by_schema([write_records(tmp_path / "records.parquet")], READING)
 
-    rows = duckdb.sql(scan_query(groups, READING)).order("arrival_seq").project("event_ms, arrival_ms")
+    rows = duckdb.from_query(scan_query(groups, READING)).order("arrival_seq").project("event_ms, arrival_ms")
 
     assert rows.fetchall() == [(-2, -2), (-1, -1), (1, 1)]
 
