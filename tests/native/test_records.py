@@ -9,8 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from backstream.eventtime.intervals import Interval
+from backstream.native.record_scans import scan_query
 from backstream.native.records import group_files_by_schema
-from backstream.native.sql import floor_to_step, scan_query
+from backstream.native.sql import floor_to_step
 from backstream.native.task import ReadSpec
 
 NEW_YEAR = datetime(1970, 1, 1, tzinfo=UTC)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from backstream.native.sql import column_alias, quote_name, quote_path, staging_columns
+from backstream.native.record_scans import column_alias
+from backstream.native.sql import quote_name, quote_path, staging_columns
 from backstream.native.task import INTEGERS, Aggregate, ChunkGrid, ReadSpec, TaskOutput
 from backstream.runs.table_schemas import PANES_KEPT, RECORD_COUNT, pane_count_column
 

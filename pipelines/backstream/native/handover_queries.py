@@ -10,13 +10,11 @@ from backstream.eventtime.instants import MIN_MS
 from backstream.eventtime.records import SourceClock
 from backstream.eventtime.windows import Cumulate, Session, Sliding, Tumbling
 from backstream.native.aggregates import aggregates_over_records
+from backstream.native.record_scans import Groups, column_alias, scan_query
 from backstream.native.sql import (
     PARTITION_TEXT,
-    Groups,
-    column_alias,
     floor_to_step,
     quote_name,
-    scan_query,
     select_list,
     window_ends,
     window_step_ms,

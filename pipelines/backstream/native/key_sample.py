@@ -14,17 +14,9 @@ from backstream.definition.source_section import Source
 from backstream.eventtime.intervals import Interval
 from backstream.native.footers import list_files_with_rest
 from backstream.native.raw_input import RawInput, open_shared_database
+from backstream.native.record_scans import column_alias, list_group_files, scan_query
 from backstream.native.records import group_files_by_schema
-from backstream.native.sql import (
-    ICEBERG_TYPES,
-    PARTITION_TEXT,
-    column_alias,
-    list_group_files,
-    quote_name,
-    quote_path,
-    quote_text,
-    scan_query,
-)
+from backstream.native.sql import ICEBERG_TYPES, PARTITION_TEXT, quote_name, quote_path, quote_text
 from backstream.native.supported import read_spec
 from backstream.native.task import ReadSpec, duckdb_type
 from backstream.native.task_disk import open_task_disk

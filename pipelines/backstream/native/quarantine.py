@@ -12,16 +12,8 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from backstream.native.sql import (
-    STAGING_CHUNK,
-    cast_columns,
-    is_readable,
-    is_true,
-    is_within,
-    quote_name,
-    quote_path,
-    quote_text,
-)
+from backstream.native.record_scans import is_readable, is_within
+from backstream.native.sql import STAGING_CHUNK, cast_columns, is_true, quote_name, quote_path, quote_text
 from backstream.native.task import ReadSpec, TaskOutput, duckdb_type
 
 

@@ -19,16 +19,9 @@ from backstream.eventtime.intervals import Interval
 from backstream.eventtime.windows import TimeWindow
 from backstream.native.database import open_database
 from backstream.native.recomputed_aggregates import parse_recomputed
+from backstream.native.record_scans import column_alias, list_group_files, scan_query
 from backstream.native.records import group_files_by_schema
-from backstream.native.sql import (
-    PARTITION_TEXT,
-    column_alias,
-    floor_to_step,
-    list_group_files,
-    quote_name,
-    quote_text,
-    scan_query,
-)
+from backstream.native.sql import PARTITION_TEXT, floor_to_step, quote_name, quote_text
 from backstream.native.supported import read_spec, reason_not_readable
 from backstream.native.task import Aggregate, ReadSpec, duckdb_type
 from backstream.native.task_disk import open_task_disk

@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 from backstream.errors import ContractError
 from backstream.eventtime.intervals import Interval
 from backstream.native.footers import find_complete_columns
-from backstream.native.sql import FILE_NUMBER, PARTITION_TEXT, Groups, ScanGroup, column_alias, scan_query
+from backstream.native.record_scans import FILE_NUMBER, Groups, ScanGroup, column_alias, scan_query
+from backstream.native.sql import PARTITION_TEXT
 from backstream.native.task import ReadSpec
 
 if TYPE_CHECKING:

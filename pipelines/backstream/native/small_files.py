@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from backstream.native.sql import FILE_NUMBER, quote_name
+from backstream.native.record_scans import FILE_NUMBER
+from backstream.native.sql import quote_name
 
 
 def columns_by_group(groups: Sequence[Sequence[str]], names: Sequence[str]) -> list[pa.Table] | None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from backstream.eventtime.records import Fate
-from backstream.native import sql
+from backstream.native import record_scans, sql
 from backstream.native.database import open_database, register_thresholds, split_outputs, write_query
 from backstream.native.footers import list_files_with_rest
 from backstream.native.quarantine import QuarantinedFile, quarantine_query
@@ -42,8 +42,8 @@ def run_index_task(task: IndexTask, stores: Stores = NO_STORES) -> pa.Table:
     with _running(task, stores) as disk:
         groups = group_files_by_schema(disk.fetch(task.files, [*task.reading.types]), task.reading)
         with open_database(task.memory_mb) as database:
-            rows = database.sql(sql.buckets_query(task.reading, groups, task.grid)).to_arrow_table()
-        paths = pa.array(map(disk.location_of, sql.list_group_files(groups)), pa.string())
+            rows = database.sql(record_scans.buckets_query(task.reading, groups, task.grid)).to_arrow_table()
+        paths = pa.array(map(disk.location_of, record_scans.list_group_files(groups)), pa.string())
         return rows.drop_columns(["file"]).append_column("path", paths.take(rows["file"].combine_chunks()))
 
 
@@ -129,8 +129,8 @@ def _run_rest_task(task: RestTask, disk: TaskDisk) -> TaskResult:
         return TaskResult(task.number, socket.gethostname(), 0, None)
     with open_database(task.memory_mb) as database:
         groups = group_files_by_schema(disk.fetch(candidates, [*task.reading.types]), task.reading)
-        rows = database.execute(sql.rest_query(task, groups)).fetchall()
-    files = [disk.location_of(file) for file in sql.list_group_files(groups)]
+        rows = database.execute(record_scans.rest_query(task, groups)).fetchall()
+    files = [disk.location_of(file) for file in record_scans.list_group_files(groups)]
     quarantined = [
         (partition, task.owners[files[number]], events)
         for number, partition, is_readable, events in rows

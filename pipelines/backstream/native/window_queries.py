@@ -17,13 +17,12 @@ from backstream.native.aggregates import (
     partial_aggregate,
     published_windows_query,
 )
+from backstream.native.record_scans import Groups, column_alias
 from backstream.native.records import PLACE, RecordsQuery
 from backstream.native.sql import (
     PARTITION_TEXT,
-    Groups,
     cast_columns,
     chunk_number,
-    column_alias,
     floor_to_step,
     is_after,
     quote_text,

@@ -28,8 +28,9 @@ from backstream.native.handover_queries import (
     partial_columns,
     quoted_keys,
 )
+from backstream.native.record_scans import column_alias
 from backstream.native.records import RecordsQuery, group_files_by_schema
-from backstream.native.sql import PARTITION_TEXT, column_alias, is_after, threshold_columns, window_step_ms
+from backstream.native.sql import PARTITION_TEXT, is_after, threshold_columns, window_step_ms
 from backstream.native.supported import parse_aggregate, read_spec
 from backstream.native.task import Aggregate, ReadSpec, TaskPositions, TaskThresholds
 from backstream.runs.plan import InputFile

@@ -18,15 +18,14 @@ from backstream.native.aggregates import (
     published_windows_query,
     storable_partials,
 )
+from backstream.native.record_scans import Groups, column_alias
 from backstream.native.records import RecordsQuery
 from backstream.native.sessions.arrow_replay import FIRST, GAP, IN_WINDOW, LAST, LATENESS, MET, POSITION, SEQ
 from backstream.native.sessions.task import BlockWatermarks, SessionTask, UnitTask
 from backstream.native.sql import (
     PARTITION_TEXT,
-    Groups,
     cast_columns,
     chunk_number,
-    column_alias,
     floor_to_step,
     quote_path,
     quote_text,
