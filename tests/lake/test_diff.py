@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backstream.lake import diff
-from backstream.lake.diff import diff_rows
+from backstream.lake.diff import diff_rows, summarize_changes
 
 HOUR = datetime(2013, 2, 1, 5, tzinfo=UTC)
 NAN = float("nan")
@@ -86,6 +86,30 @@ def test_windows_of_the_same_start_and_another_end_are_others() -> None:
     changes = diff_rows(old, longer, ["carrier"])
 
     assert changes["change"].to_pylist() == ["removed", "added"]
+
+
+def test_keys_may_have_any_name_and_the_largest_changes_come_first() -> None:
+    def sizes(*values: int) -> pa.Table:
+        rows = table(
+            "run", [(name, value) for name, value in zip("sml", values, strict=True)], pa.string(), pa.int64()
+        )
+        return rows.rename_columns(["size" if name == "carrier" else name for name in rows.column_names])
+
+    changes = diff_rows(sizes(1, 2, 3), sizes(2, 9, 0), ["size"])
+
+    largest = summarize_changes([changes], ["size"], 2).largest(2)
+    assert largest is not None
+    assert [(row["size"], row["difference"]) for row in largest.to_pylist()] == [("m", 7.0), ("l", -3.0)]
+
+
+@pytest.mark.parametrize("is_old", [True, False])
+def test_all_rows_of_one_side_are_sorted_too(is_old: bool) -> None:
+    rows, nothing = [("UA", 1), (None, 2), ("AA", 3)], list[tuple[str | None, int]]()
+
+    changes = list_changes(rows, nothing) if is_old else list_changes(nothing, rows)
+
+    kind = "removed" if is_old else "added"
+    assert [(each[0], each[1]) for each in changes] == [("AA", kind), ("UA", kind), (None, kind)]
 
 
 def test_without_keys_the_window_alone_is_compared() -> None:

@@ -26,7 +26,6 @@ ADDED, REMOVED, CHANGED = "added", "removed", "changed"
 WINDOW = ("window_start", "window_end")
 _RUN_COLUMN = "run_id"
 _NOT_AGGREGATES = (_RUN_COLUMN, RECORD_COUNT)
-_SIZE_COLUMN = "size"
 
 
 def diff_rows(old: pa.Table, new: pa.Table, keys: Sequence[str]) -> pa.Table:
@@ -44,6 +43,8 @@ def diff_rows(old: pa.Table, new: pa.Table, keys: Sequence[str]) -> pa.Table:
         null unless both are numbers), `old_run_id`, `new_run_id`.
     """
     old, new = _comparable_rows(old), _comparable_rows(new)
+    if not old.num_rows or not new.num_rows:
+        return _describe_changes(*_pair_with_nulls(old, new, [*WINDOW, *keys]), keys)
     nothing = _describe_changes(old.slice(0, 0), new.slice(0, 0), keys)
     return pa.concat_tables([nothing, *_list_changes(old.to_reader(), new.to_reader(), keys)])
 
@@ -66,25 +67,38 @@ def _aggregates(names: Sequence[str], keys: Sequence[str]) -> list[str]:
 
 
 def _describe_changes(before: pa.Table, after: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Return the changes of paired rows in sorted order."""
-    by = [*WINDOW, *keys]
-    pairs = _describe_pairs(before, after, by)
-    changes = [
-        _changes_of_aggregate(name, pairs, before[name], after[name])
-        for name in _aggregates(after.column_names, keys)
-    ]
-    if not changes:
+    """Return the changes of sorted pairs of rows in sorted order."""
+    pairs = _describe_pairs(before, after, [*WINDOW, *keys])
+    names = sorted(_aggregates(after.column_names, keys))
+    if not names:
         return _changes_of_aggregate("", pairs, before[_RUN_COLUMN], after[_RUN_COLUMN]).slice(0, 0)
-    return pa.concat_tables(changes).sort_by([(name, "ascending") for name in (*by, "aggregate")])
+    is_changed = [_is_changed(pairs["change"], before[name], after[name]) for name in names]
+    changes = [
+        _changes_of_aggregate(name, pairs.filter(each), before[name].filter(each), after[name].filter(each))
+        for name, each in zip(names, is_changed, strict=True)
+    ]
+    numbers = np.concatenate([np.flatnonzero(each.to_numpy()) for each in is_changed])
+    return pa.concat_tables(changes).take(np.argsort(numbers, kind="stable"))
+
+
+def _pair_with_nulls(old: pa.Table, new: pa.Table, by: Sequence[str]) -> tuple[pa.Table, pa.Table]:
+    """Return sorted pairs of rows, one side of which has no row."""
+    rows = (new if new.num_rows else old).sort_by([(name, "ascending") for name in by])
+    nulls = pa.table({field.name: pa.nulls(rows.num_rows, field.type) for field in rows.schema})
+    return (nulls, rows) if new.num_rows else (rows, nulls)
 
 
 def _match_rows(old: pa.Table, new: pa.Table, by: Sequence[str]) -> tuple[pa.Table, pa.Table]:
-    """Return all pairs of rows, with nulls in place of a missing partner: a full outer join without DuckDB."""
+    """Return all sorted pairs of rows, with nulls for a missing partner: a full outer join without DuckDB."""
     codes = _row_codes(pa.concat_tables([old.select(by), new.select(by)]))
     left = {"code": codes[: old.num_rows], "before": np.arange(old.num_rows)}
     right = {"code": codes[old.num_rows :], "after": np.arange(new.num_rows)}
     joined = pa.table(left).join(pa.table(right), "code", join_type="full outer")
-    return old.take(joined["before"]), new.take(joined["after"])
+    before, after = old.take(joined["before"]), new.take(joined["after"])
+    columns = [pc.coalesce(before[name], after[name]) for name in by]
+    sorted_by = [(name, "ascending") for name in by]
+    order = pc.sort_indices(pa.table(dict(zip(by, columns, strict=True))), sort_keys=sorted_by)
+    return before.take(order), after.take(order)
 
 
 def _row_codes(rows: pa.Table) -> np.ndarray:
@@ -120,10 +134,13 @@ def _describe_pairs(before: pa.Table, after: pa.Table, by: Sequence[str]) -> pa.
     return pa.table({**columns, "change": change, **runs})
 
 
-def _changes_of_aggregate(name: str, pairs: pa.Table, before: pa.ChunkedArray, after: pa.ChunkedArray) -> pa.Table:
-    """Return the rows in which one aggregate changed."""
-    is_changed = pc.or_(pc.not_equal(pairs["change"], CHANGED), _are_different(before, after))
-    rows, before, after = pairs.filter(is_changed), before.filter(is_changed), after.filter(is_changed)
+def _is_changed(change: pa.ChunkedArray, before: pa.ChunkedArray, after: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return whether an aggregate changed, for each pair of rows."""
+    return pc.or_(pc.not_equal(change, CHANGED), _are_different(before, after))
+
+
+def _changes_of_aggregate(name: str, rows: pa.Table, before: pa.ChunkedArray, after: pa.ChunkedArray) -> pa.Table:
+    """Return the rows in which one aggregate changed, with its values."""
     values_by_column = {
         "aggregate": pa.array([name] * rows.num_rows, pa.string()),
         "old_value": _text(before),
@@ -217,9 +234,11 @@ def _add(total: AggregateChange, rows: pa.Table, limit: int) -> None:
     total.difference += pc.sum(numbers).as_py() or 0.0
     total.absolute += pc.sum(pc.abs(numbers)).as_py() or 0.0
     rows_so_far = pa.concat_tables([*total.largest, rows])
-    order = [(_SIZE_COLUMN, "descending"), *((name, "ascending") for name in rows.column_names)]
-    by_size = rows_so_far.append_column(_SIZE_COLUMN, pc.abs(rows_so_far["difference"])).sort_by(order)
-    total.largest = [by_size.drop_columns([_SIZE_COLUMN]).slice(0, limit).combine_chunks()]
+    # A column may have any name, so the size is not one of the columns.
+    sorted_rows = rows_so_far.sort_by([(name, "ascending") for name in rows.column_names])
+    sizes = pc.negate(pc.abs(sorted_rows["difference"]))
+    largest = pc.sort_indices(pa.table({"size": sizes}), sort_keys=[("size", "ascending")]).slice(0, limit)
+    total.largest = [sorted_rows.take(largest).combine_chunks()]
 
 
 @dataclass(frozen=True, slots=True)

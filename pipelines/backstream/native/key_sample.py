@@ -225,6 +225,8 @@ def mark_new_records(rows: pa.Table, definition: Definition, sample: KeySample) 
             f"CREATE TEMP TABLE new AS SELECT {', '.join([*names, at])}"
             f" FROM read_parquet({quote_text(sample.file.path)}) WHERE {IS_NEW}"
         )
+        if not database.execute("SELECT 1 FROM new LIMIT 1").fetchall():
+            return rows.append_column(IS_NEW, pa.repeat(pa.scalar(value=False), rows.num_rows))
         numbered = "SELECT *, row_number() OVER () AS number FROM changed"
         database.execute(f"CREATE TEMP TABLE numbered AS {numbered}")
         marked = f"SELECT DISTINCT number FROM numbered r JOIN new n ON {' AND '.join([*is_same, *is_within])}"

@@ -48,8 +48,8 @@ class ChangedRows:
 
     def count_kinds(self) -> dict[str, int]:
         """Return the number of changed rows of sampled keys by kind of change."""
-        found = Counter(self._rows["change"].to_pylist())
-        return {kind: found[kind] for kind in (ADDED, REMOVED, CHANGED)}
+        found = _count_by_value(self._rows["change"])
+        return {kind: found.get(kind, 0) for kind in (ADDED, REMOVED, CHANGED)}
 
     def list_days(self, causes_of: CausesOf) -> list[DayChange]:
         """Return the days with changed rows, in order."""
@@ -75,7 +75,7 @@ class ChangedRows:
 
     def list_aggregates(self) -> list[AggregateEstimate]:
         """Return the changes of each aggregate, by name."""
-        counts = Counter(self._changes["aggregate"].to_pylist())
+        counts = _count_by_value(self._changes["aggregate"])
         is_finite = pc.fill_null(pc.is_finite(self._changes["difference"]), fill_value=False)
         sums = self._changes.filter(is_finite).group_by(["aggregate", *self._keys])
         table = sums.aggregate([("difference", "sum")])
@@ -86,6 +86,10 @@ class ChangedRows:
             AggregateEstimate(name, counts[name], estimate_total(values[name], self._share))
             for name in sorted(counts)
         ]
+
+
+def _count_by_value(values: pa.ChunkedArray) -> dict[str, int]:
+    return {found["values"]: found["counts"] for found in pc.value_counts(values).to_pylist()}
 
 
 def _count_by_key(rows: pa.Table, keys: Sequence[str]) -> list[int]:
