@@ -46,6 +46,17 @@ def small_heap() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def quick_java() -> Iterator[None]:
+    """Each Java has only the first compiler and one thread that collects garbage, since tests have little data.
+
+    The second compiler took a third of the processor time of 16 tests of tests/spark/test_chunks.py.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        yield
+
+
 @pytest.fixture(scope="module", autouse=True)
 def no_airflow() -> Iterator[None]:
     """Check that no test imports Airflow, which would change the logging of all tests after it."""
@@ -55,17 +66,10 @@ def no_airflow() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """One local Spark for all tests that need it.
-
-    Its Java has only the first compiler and one thread that collects garbage. The second compiler took a third of
-    the processor time of 16 tests of tests/spark/test_chunks.py.
-    """
-    from backstream.spark.java import OPTIONS_VARIABLE
+    """One local Spark for all tests that need it."""
     from backstream.spark.session import SMALL_DATA_SETTINGS, local_session
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(OPTIONS_VARIABLE, "-XX:+UseSerialGC")
-        session = local_session("tests", SMALL_DATA_SETTINGS, input_bytes=0)
+    session = local_session("tests", SMALL_DATA_SETTINGS, input_bytes=0)
     yield session
     session.stop()
 
