@@ -39,16 +39,13 @@ def scan_query(groups: Groups, reading: ReadSpec, interval: Interval | None = No
         reading: the columns to read.
         interval: the interval of event time to which the records belong, if any.
     """
-    return _scan(
-        groups,
-        reading,
-        [
-            _readable_within(reading, interval, group.complete)
-            if interval
-            else is_readable(reading, group.complete)
-            for group in groups
-        ],
-    )
+    conditions = [
+        is_readable(reading, group.complete)
+        if interval is None
+        else _readable_within(reading, interval, group.complete)
+        for group in groups
+    ]
+    return _scan(groups, reading, conditions)
 
 
 def _scan(groups: Groups, reading: ReadSpec, conditions: Sequence[str], *more: str) -> str:

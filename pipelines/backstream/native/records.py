@@ -109,14 +109,18 @@ def group_files_by_schema(files: Sequence[str], reading: ReadSpec) -> list[ScanG
     Raises:
         ContractError: with a file, a column, and its type, if the engine cannot read it.
     """
-    groups: dict[tuple[tuple[str, str], ...], ScanGroup] = {}
+    files_by_schema: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    complete_by_schema: dict[tuple[tuple[str, str], ...], frozenset[str]] = {}
     for file in files:
         footer = pq.read_metadata(file)
         columns = tuple(_list_columns(file, footer.schema.to_arrow_schema(), reading))
         complete = find_complete_columns(footer, [name for name, _ in columns])
-        others, _, so_far = groups.get(columns, ScanGroup((), (), complete))
-        groups[columns] = ScanGroup([*others, file], [name for name, _ in columns], so_far & complete)
-    return [*groups.values()]
+        files_by_schema.setdefault(columns, []).append(file)
+        complete_by_schema[columns] = complete_by_schema.get(columns, complete) & complete
+    return [
+        ScanGroup(group, [name for name, _ in columns], complete_by_schema[columns])
+        for columns, group in files_by_schema.items()
+    ]
 
 
 def _list_columns(file: str, schema: pa.Schema, reading: ReadSpec) -> Iterator[tuple[str, str]]:
