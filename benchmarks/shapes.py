@@ -106,7 +106,7 @@ class Shape:
         """Return the shape with `rows` events instead of each `ROWS`."""
         return replace(self, stream=replace(self.stream, rows=scaled(self.stream.rows, rows)))
 
-    def definition(self, path: Path, engine: str = "auto") -> str:
+    def definition(self, path: Path | str, engine: str = "auto") -> str:
         """Return the definition as TOML."""
         source = _SOURCES[self.form].format(path=path)
         return _DEFINITION.format(window=self.window, chunk="1d", engine=engine, source=source)

@@ -95,7 +95,7 @@ def measured(setting: Setting, names: Sequence[str], say: Say) -> Results:
     """Run the jobs of some shapes in turn, in each round. Compare the rows that they write in the first round."""
     measurements = Results(setting.rows, setting.rounds, setting.heap, results.today(), results.computer())
     say("making the data, on first use")
-    list(in_processes([partial(_prepare, setting, [*names])]))
+    list(in_processes([partial(prepare, setting, [*names])]))
     for name in names:
         folder = setting.folder / "jobs" / name
         shutil.rmtree(folder, ignore_errors=True)
@@ -105,7 +105,8 @@ def measured(setting: Setting, names: Sequence[str], say: Say) -> Results:
     return measurements
 
 
-def _prepare(setting: Setting, names: list[str]) -> None:
+def prepare(setting: Setting, names: list[str]) -> None:
+    """Write the files of shapes if they are absent."""
     spark = session(setting.heap, setting.folder / "spark")
     shapes.prepare(spark, names, setting.rows, setting.folder)
     spark.stop()
@@ -202,7 +203,7 @@ def _jobs(name: str, setting: Setting, folder: Path) -> list[WholeJob]:
     for engine, suffix in _engines(name):
         definition = folder / f"{engine}.toml"
         definition.write_text(shape.definition(path, engine))
-        setup = _Setup(
+        setup = Setup(
             definition, home, setting.heap, lambda: shutil.rmtree(home, ignore_errors=True), shape.variables(path)
         )
         jobs += [
@@ -221,7 +222,7 @@ def _many_chunks(setting: Setting, folder: Path) -> WholeJob:
     stream = shapes.years(setting.rows)
     definition, home = folder / "jobs.toml", folder / "home"
     definition.write_text(shapes.many_chunks(setting.folder / stream.name))
-    setup = _Setup(definition, home, setting.heap, lambda: shutil.rmtree(home, ignore_errors=True))
+    setup = Setup(definition, home, setting.heap, lambda: shutil.rmtree(home, ignore_errors=True))
     span_ms = (stream.since_ms, stream.since_ms + stream.days * DAY_MS)
     return setup.run(f"{shapes.MANY_CHUNKS}, recompute", stream.rows, span_ms, "recompute")
 
@@ -236,7 +237,7 @@ def _one_more_day(setting: Setting, folder: Path) -> Iterator[WholeJob]:
     setups = []
     for name, command in (("empty table", "plan"), ("many days published", "run")):
         home = folder / name.replace(" ", "-")
-        setup = _Setup(definition, home, setting.heap, partial(_restore, home))
+        setup = Setup(definition, home, setting.heap, partial(_restore, home))
         setup.command(name, 0, earlier_ms, "recompute", command).run()
         shutil.copytree(home, _backup_of(home))
         setups.append((name, setup))
@@ -257,7 +258,7 @@ def _restore(home: Path) -> None:
         shutil.copytree(_backup_of(home), home)
 
 
-class _Setup(NamedTuple):
+class Setup(NamedTuple):
     """A definition, and the state folder of its runs."""
 
     definition: Path

@@ -12,10 +12,20 @@ LONG_AGO = {"since": "2004-03-01T00:00:00Z", "until": "2004-04-01T00:00:00Z"}
 ALL_YEARS = {"since": "0001-01-01T00:00:00Z", "until": "9999-12-31T00:00:00Z"}
 
 
-def plans(definition: str, home: str, late: str) -> dict[str, list[Any]]:
+THIRD_DAY = {
+    "since": "2024-03-03T00:00:00Z",
+    "until": "2024-03-04T00:00:00Z",
+    "mode": "recompute",
+    "reason": "why",
+    "allow_unsealed": True,
+}
+
+
+def plans(definition: str, home: str, late: str, filtered: str, filtered_home: str) -> dict[str, list[Any]]:
     """Return the results of the task `plan` for some runs: jobs, plan file, and log, or error and message.
 
-    The files of the source are those of `late` too, once a run has been planned.
+    The files of the source are those of `late` too, once a run has been planned. The files of `filtered` are
+    prepared, and their folders hold their days.
     """
     os.environ["BACKSTREAM_HOME"] = home
     os.environ.pop("AIRFLOW_CONN_BACKSTREAM_CATALOG", None)
@@ -49,7 +59,9 @@ def plans(definition: str, home: str, late: str) -> dict[str, list[Any]]:
         "half a day": _planned(definition, "three", whole | {"since": "2024-03-01T12:00:00Z"}),
         "no range": _planned(definition, "four", {"since": "soon", "until": "later", "reason": "why"}),
     }
-    return told | {"requests": _requests(home)}
+    told |= {"requests": _requests(home), "prepare": _prepare_arguments(filtered, THIRD_DAY)}
+    os.environ["BACKSTREAM_HOME"] = filtered_home
+    return told | {"filtered": _planned(filtered, "one", THIRD_DAY, "orders")}
 
 
 def _requests(home: str) -> Any:
@@ -90,7 +102,20 @@ def _found(
     return ours.execute_find_intervals(path, context)
 
 
-def _planned(definition: str, run_id: str, form: dict[str, Any]) -> list[Any]:
+def _prepare_arguments(definition: str, form: dict[str, Any]) -> list[Any]:
+    """Return the arguments of the job of the task `prepare` in a run with a form, and in a restatement."""
+    from backstream.definition.loader import load_definition
+    from backstream.orchestration.dags import reprocess_dag, restate_dag
+
+    path, arguments = Path(definition), []
+    for make_dag in (reprocess_dag, restate_dag):
+        dag = make_dag(load_definition(path), path)
+        prepare: Any = dag.get_task("prepare")
+        arguments.append(prepare.job_arguments({"params": dag.params.dump() | form, "dag": dag}))
+    return arguments
+
+
+def _planned(definition: str, run_id: str, form: dict[str, Any], name: str = "clicks") -> list[Any]:
     import io
     import logging
 
@@ -113,7 +138,7 @@ def _planned(definition: str, run_id: str, form: dict[str, Any]) -> list[Any]:
     ours.log.addHandler(handler)
     ours.log.setLevel(logging.INFO)
     try:
-        jobs = ours.execute_plan(path, "clicks", context)
+        jobs = ours.execute_plan(path, name, context)
     except Exception as error:  # noqa: BLE001 - the answer is which one it is
         return [type(error).__name__, str(error)]
     finally:

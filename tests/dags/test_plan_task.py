@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.prepared.test_partition_filter import Archive
 from tests.workflow.history import at, planned, write_clicks, write_definition
 from tests.workflow.publishing import publish_counts
 
+import backstream
 from backstream.definition.loader import load_definition
+from backstream.jobs import prepare
 from backstream.lake.ledger import record_run, run_row
 from backstream.pages.definitions import DefinitionEntry
 from backstream.pages.form_check import check_form
@@ -24,15 +27,30 @@ Ask = Callable[..., Any]
 CLICKED = [(at(f"{day} 05:00"), at(f"{day} 05:01"), "A", day, "home") for day in range(1, 5)]
 
 
+PREPARE_RANGE = ["--since", "2024-03-03T00:00Z", "--until", "2024-03-04T00:00Z", "--mode", "recompute"]
+
+
 @pytest.fixture(scope="module")
-def told(ask: Ask, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def archive(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Archive:
+    """Files in folders of their day, prepared by the job of the task `prepare` for March 3."""
+    request.getfixturevalue("spark")  # the job uses this session
+    archive = Archive(tmp_path_factory.mktemp("archive"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BACKSTREAM_HOME", str(archive.home.path))
+        assert prepare.main(["--definition", str(archive.definition), *PREPARE_RANGE]) == 0
+    return archive
+
+
+@pytest.fixture(scope="module")
+def told(ask: Ask, archive: Archive, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What became of each run."""
     folder = tmp_path_factory.mktemp("plans")
     write_clicks(folder / "data/a.parquet", CLICKED)
     write_clicks(folder / "late.parquet", [(at("2 05:00"), at("9 05:00"), "A", 9, "late")])
     definition = write_definition(folder)
     _publish_two_days(folder)
-    told: dict[str, Any] = ask("plans", definition, folder / "home", folder / "late.parquet")
+    late = folder / "late.parquet"
+    told: dict[str, Any] = ask("plans", definition, folder / "home", late, archive.definition, archive.home.path)
     return told | {"folder": str(folder)}
 
 
@@ -227,3 +245,23 @@ def test_a_day_is_left_to_the_run_of_the_schedule_that_is_unfinished(told: dict[
 def test_a_run_that_has_published_and_only_waits_is_no_reason_to_leave_its_day(told: dict[str, Any]) -> None:
     (run,) = told["only waited for"]
     assert (run["conf"]["since"], run["conf"]["until"]) == ("2024-03-03T00:00:00Z", "2024-03-05T00:00:00Z")
+
+
+def test_a_run_opens_the_folders_that_a_command_opens_and_has_the_same_plan(
+    told: dict[str, Any], archive: Archive, tmp_path: Path
+) -> None:
+    """The task `prepare` of a restatement gets no range: its job prepares what earlier runs needed."""
+    own = ["--definition", str(archive.definition)]
+    assert told["prepare"] == [[*own, *PREPARE_RANGE], own]
+    ours = Plan.read(Path(told["filtered"][1]))
+    arguments = ("2024-03-03", "2024-03-04")
+    theirs = backstream.plan(
+        archive.definition, *arguments, mode="recompute", home=tmp_path / "home", allow_unsealed=True
+    )
+
+    assert ours.unopened == theirs.unopened
+    assert [path.split("/")[-2] for path in ours.unopened.first] == ["dt=2024-03-01", "dt=2024-03-05"]
+    assert (ours.prepared, ours.chunks) == (theirs.prepared, theirs.chunks)
+    assert [(file.rows, file.min_event_ms) for file in ours.inputs] == [
+        (file.rows, file.min_event_ms) for file in theirs.inputs
+    ]

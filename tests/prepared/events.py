@@ -34,6 +34,10 @@ class Event:
     amount: int
 
 
+NO_TIME = Event(None, FIRST_DAY + timedelta(hours=47), 0, 9_000, "a", 1)  # type: ignore[arg-type]
+"""A bad record: it has no event time."""
+
+
 def make_events(count: int = 200, seed: int = 1) -> list[Event]:
     """Return events of two days, in arrival order."""
     generator = random.Random(seed)  # noqa: S311 - test data
@@ -66,16 +70,20 @@ def nested(event: Event) -> dict[str, object]:
         "partition": event.partition,
         "offset": event.offset,
         "received": round(event.arrived.timestamp() * 1000),
-        "payload": {"at": event.at.isoformat(), "user": {"id": event.user}, "amount": event.amount},
+        "payload": {
+            "at": event.at.isoformat() if event.at else None,
+            "user": {"id": event.user},
+            "amount": event.amount,
+        },
         "unused": [1, 2],
     }
 
 
 def flat(event: Event) -> dict[str, object]:
     """Return an event as a flat record with times as text without a zone, in New York."""
-    local = event.at.astimezone(NEW_YORK).replace(tzinfo=None)
+    local = event.at and event.at.astimezone(NEW_YORK).replace(tzinfo=None)
     return {
-        "at": local.isoformat(sep=" ", timespec="milliseconds"),
+        "at": local and local.isoformat(sep=" ", timespec="milliseconds"),
         "received_s": event.arrived.timestamp(),
         "partition": event.partition,
         "offset": event.offset,
@@ -106,7 +114,7 @@ def write_avro(folder: Path, name: str, events: Sequence[Event]) -> None:
         "type": "record",
         "name": "order",
         "fields": [
-            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+            {"name": "at", "type": ["null", {"type": "long", "logicalType": "timestamp-millis"}]},
             {"name": "received", "type": "long"},
             {"name": "partition", "type": "int"},
             {"name": "offset", "type": "long"},
@@ -151,8 +159,9 @@ def write_nanoseconds(folder: Path, name: str, events: Sequence[Event]) -> None:
 
 def write_hive(folder: Path, name: str, events: Sequence[Event]) -> None:
     """Write one file per day and user, with both in the path only."""
-    for day, user in sorted({(event.at.date(), event.user) for event in events}):
-        rows = [columns(event) for event in events if (event.at.date(), event.user) == (day, user)]
+    places = {event: ((event.at or event.arrived).date(), event.user) for event in events}
+    for day, user in sorted({*places.values()}):
+        rows = [columns(event) for event in events if places[event] == (day, user)]
         table = pa.Table.from_pylist(rows).drop_columns(["user"])
         path = folder / f"dt={day}" / f"user={user}" / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -66,10 +66,10 @@ _ODD_FIELDS = _cases(
     "s":"\ud800a" ; "z":"\udc00" ; "s":"abc
     """
 )
-REFUSED = [
-    *("", " ", "null", "1", '"x"', "{", "}", "{}", "x", "[1]", "{broken", LINE[:-1], LINE[:9]),
+ODD = [
+    *(" ", "null", "1", '"x"', "{", "}", "{}", "x", "[1]", "{broken", LINE[:-1], LINE[:9]),
     *(f"{LINE} ", f" {LINE}", f"{LINE}{LINE}", f"{LINE} null", f"{LINE}null{LINE}", f"{LINE},", f"[{LINE}]"),
-    *(f"{LINE}//x", f"\ufeff{LINE}", f"{LINE}\r", f"{LINE}\n\n{LINE}"),
+    *(f"{LINE}//x", f"\ufeff{LINE}", "\ufeff{broken"),
     *(f'{{"t":"{TIME}Z","ms":\n1}}', f'{{"t":"{TIME}Z","ms":\r1}}'),
     # As many objects as lines: two objects are in one line, and one is in two lines.
     f'{LINE}{LINE}\n{{"t":"{TIME}Z","ms":\n1}}',
@@ -77,10 +77,10 @@ REFUSED = [
     *(f'{{"t":"{TIME}{rest}","ms":1}}' for rest in _ODD_TEXTS),
     *(f'{{"t":"{TIME}Z"{rest}}}' for rest in ("", ',"ms":null', ',"ms":"1"', ',"ms":1.0', f',"ms":{2**63 - 1}')),
     *(f"{LINE[:-1]},{fields}}}" for fields in _ODD_FIELDS),
-    *(f"{LINE[:-1]},{fields}}}" for fields in ('"s":"a\tb"', '"s":"a\0b"', '"s":"' + "x" * 60_000 + '"')),
+    *(f"{LINE[:-1]},{fields}}}" for fields in ('"s":"a\tb"', '"s":"a\0b"')),
     *(f'{LINE[:-1]},"z":{value}}}' for value in ("[" * 1200 + "]" * 1200, '{"a":' * 1200 + "1" + "}" * 1200)),
     *(f'{LINE[:-1]},"z":{value}}}' for value in ("9" * 1200, "0." + "9" * 1200)),
-    f'{LINE[:-1]},"{"z" * 60_000}":1}}',
+    *(f'{LINE[:-1]},"{name}" :1}}' for name in ("z" * 60_000, r"\u007a" * 9_000)),
 ]
 """Lines that Spark must read."""
 
@@ -110,6 +110,9 @@ ACCEPTED = [
         for fields in ('"s":"\u00e9\u2028\x7f\u20ac"', '"i":\t1', '"s":"' + "x" * 3000 + '"')
     ),
     f'{LINE[:-1]},"z":[{"1," * 2000}1]}}',
+    *("", f"{LINE}\r", f"{LINE}\n\n{LINE}\r\n\n", f'{{"t":"{TIME}","ms":1}}'),
+    *(f'{LINE[:-1]},"s":"{text}"}}' for text in ("x" * 5_000_000, "\\u00e9" * 30_000, "9" * 3_000, "[{" * 3_000)),
+    f'{LINE[:-1]},"z":[' + '{"a":[1,2]},' * 3_000 + "1]}",
 ]
 """Lines that the native reader must read."""
 
@@ -147,35 +150,62 @@ def mutated_line(generator: random.Random) -> str:
     return line[:place] + insert + line[place + generator.randrange(2) :]
 
 
+def _scattered(generator: random.Random) -> str:
+    """Return 3,000 lines, of which every 100th is odd or changed."""
+    lines = [random_record(generator) for _ in range(3_000)]
+    odd = [line for line in ODD if len(line) < 200]
+    for number in range(50, 3_000, 100):
+        lines[number] = generator.choice([generator.choice(odd), mutated_line(generator), odd[7], "{broken"])
+    return "\n".join(lines)
+
+
 def write_files(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Write one file per case, and yield its path with the expected reader: `native`, `spark`, or `any`."""
+    """Write one file per case, and yield its path with the expected reader.
+
+    It is `native`, `lines` if Spark reads some of them, `spark` for the whole file, or `any`.
+    """
     folder.mkdir(parents=True)
     generator = random.Random(7)  # noqa: S311 - test data
-    cases = [*((line, "spark") for line in REFUSED), *((line, "native") for line in ACCEPTED)]
+    cases = [*((line, "lines") for line in ODD), *((line, "native") for line in ACCEPTED)]
     cases += [(random_record(generator), "native") for _ in range(60)]
     cases += [(mutated_line(generator), "any") for _ in range(300)]
     for number, (line, reader) in enumerate(cases):
         path = folder / f"{number:04}{generator.choice(['.json', '.log', ''])}"
         path.write_bytes(f"{LINE}\n{line}\n{LINE}\n".encode("utf-8", "surrogatepass"))
         yield path, reader
+    null_time = '{"t":null,"ms":1,"s":"\u20ac"}\n'
     contents = {
         "no-newline.json": (LINE.encode(), "native"),
         "empty.json": (b"", "native"),
-        "blank.json": (b"\n", "spark"),
-        "bytes.json": (LINE.encode() + b'\n{"z":"\xff"}\n', "spark"),
-        "surrogate.json": (LINE.encode() + b'\n{"z":"\xed\xa0\x80"}\n', "spark"),
-        "windows.json": (f"{LINE}\r\n{LINE}\r\n".encode(), "spark"),
+        "blank.json": (b"\n", "native"),
+        "blanks.json": (b"\n \n\t\n\n", "lines"),
+        "bytes.json": (LINE.encode() + b'\n{"z":"\xff"}\n', "lines"),
+        "surrogate.json": (LINE.encode() + b'\n{"z":"\xed\xa0\x80"}\n', "lines"),
+        "windows.json": (f"{LINE}\r\n{LINE}\r\n".encode(), "native"),
+        "windows-odd.json": (f"{LINE}\r\n\r\n{{broken\r\n\r\r\n{{broken\r\n{null_time}".encode(), "lines"),
+        "old mac.json": (f"{LINE}\r{LINE}\r\r{{broken\r".encode(), "lines"),
+        "mark.json": (f"\ufeff{LINE}\n{LINE}\n".encode(), "native"),
+        "mark-odd~1.json": (f"\ufeff{{broken\n\ufeff{{broken\n{LINE}\n".encode(), "lines"),
         "two members.json.gz": (gzip.compress(LINE.encode()[:9]) + gzip.compress(LINE.encode()[9:]), "native"),
         "a#b%20c&d+e.jsonl.zst": (pa.compress(LINE.encode(), codec="zstd", asbytes=True), "native"),
+        "a#b%20c&d+e.jsonl.gz": (gzip.compress(f"{LINE}\n{{broken\n{null_time}".encode()), "lines"),
         "naive.json": (f'{{"t":"{TIME}","ms":1}}\n{{"t":"2024-03-01 08:00:00.25","ms":1}}'.encode(), "native"),
-        "mixed.json": (f'{LINE}\n{{"t":"{TIME}","ms":1}}\n'.encode(), "spark"),
-        "mixed-naive.json": (f'{{"t":"{TIME}","ms":1}}\n{LINE}\n'.encode(), "spark"),
-        "null-time.json": (f'{LINE}\n{{"t":null,"ms":1}}'.encode(), "spark"),
+        "mixed.json": (f'{LINE}\n{{"t":"{TIME}","ms":1}}\n'.encode(), "native"),
+        "mixed-naive.json": (
+            f'{{"t":"{TIME}","ms":1}}\n{LINE}\n{{"t":"{TIME}.5+01:00","ms":1}}'.encode(),
+            "native",
+        ),
+        "null-time.json": (f"{LINE}\n{null_time}".encode(), "lines"),
+        "only-odd.json": (b"{broken\n{broken\n", "lines"),
+        "many-odd.json": (f"{LINE}\n{{broken\n{null_time}".encode() * 20, "spark"),
+        "scattered.json": (_scattered(generator).encode("utf-8", "surrogatepass"), "lines"),
     }
     # These are so large that several tasks read them.
     large = [f'{{"t":"{TIME}Z","ms":{number},"z":"{"x" * 2_000}"}}' for number in range(2_500)]
     contents["large.json"] = ("\n".join(large).encode(), "native")
-    contents["large-odd.json"] = ("\n".join([*large, f"[{LINE}]"]).encode(), "spark")
+    for number in range(200, 2_500, 400):
+        large[number] = generator.choice(["[1]", '{"t":"2024-02-30T08:00:00Z","ms":1}', null_time, "{broken"])
+    contents["large-odd.json"] = ("\n".join([*large, f"[{LINE}]"]).encode(), "lines")
     for name, (content, reader) in contents.items():
         (folder / name).write_bytes(content)
         yield folder / name, reader

@@ -12,14 +12,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 from tests.prepared import events as made
-from tests.prepared.events import Write, make_events, sums_by_hour
+from tests.prepared.events import NO_TIME, Write, make_events, sums_by_hour
 
 import backstream
 from backstream.errors import BackstreamError, ContractError, QualityError, SpecError
+from backstream.eventtime.instants import instant_ms
 from backstream.lake.catalog import open_catalog
 from backstream.runs.home import Home
 from backstream.runs.input_notes import describe_inputs
+from backstream.workflow.prepare import prepare_source
+from backstream.workflow.stale import find_stale_days
 
 NESTED_COLUMNS = """
 [source.columns]
@@ -137,9 +141,10 @@ def published(home: Home, key: str) -> dict[tuple[str, datetime], tuple[int, int
     return {(row[key], row["window_start"]): (row["orders"], row["revenue"]) for row in rows}
 
 
-@pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("name", SOURCES)
-def test_each_format_gives_the_windows_of_its_events_in_both_modes(name: str, tmp_path: Path) -> None:
+def test_each_format_is_run_in_both_modes_with_late_and_bad_records(
+    name: str, spark: SparkSession, tmp_path: Path
+) -> None:
     write, file_name, source = SOURCES[name]
     home, nested = Home(tmp_path / "home"), name.startswith("json")
     all_events = make_events()
@@ -151,9 +156,14 @@ def test_each_format_gives_the_windows_of_its_events_in_both_modes(name: str, tm
     backstream.run(definition, "2024-03-01", "2024-03-03", mode="recompute", home=home.path, allow_unsealed=True)
     assert published(home, key) == sums_by_hour(first)
 
-    write(tmp_path / "data", f"b-{file_name}", late)
+    write(tmp_path / "data", f"b-{file_name}", [*late, NO_TIME])
+    prepare_source(definition, home, lambda: spark)
+    assert [day.day_ms for day in find_stale_days(definition, home).days] == [instant_ms("2024-03-02", "day")]
     backstream.run(definition, "2024-03-01", "2024-03-03", mode="replay", home=home.path, allow_unsealed=True)
     assert published(home, key) == sums_by_hour(all_events)
+    (bad,) = quarantined(home)
+    assert (bad["reason"], bad["file"].rpartition("/")[2]) == ("null_event_time", f"b-{file_name}")
+    assert json.loads(bad["record"])["offset"] == NO_TIME.offset
 
 
 ORDERS = SOURCES["json"][2]
@@ -192,6 +202,11 @@ def test_records_that_cannot_be_read_go_to_quarantine_with_their_text(tmp_path: 
     ]
     assert [row["record"] for row in rows[:2]] == [BAD_LINES[0], BAD_LINES[4]]
     assert json.loads(rows[-1]["record"])["payload"]["at"] == "yesterday"
+
+    (tmp_path / "data/only-bad.json").write_text(f"{BAD_LINES[0]}\n{BAD_LINES[2]}\n")
+    backstream.run(definition, "2024-03-01", "2024-03-03", mode="replay", home=home.path, allow_unsealed=True)
+    assert published(home, "payload_user_id") == sums_by_hour(events)
+    assert len(quarantined(home)) == 2 * len(rows) + 2  # of both runs
 
 
 @pytest.mark.usefixtures("spark")

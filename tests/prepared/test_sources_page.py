@@ -1,10 +1,10 @@
-"""The definitions of the page about sources work, and the table of formats names tests that exist."""
+"""The definitions of the page about sources work, and each cell of its table of formats has a test."""
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -83,9 +83,78 @@ def test_a_run_reads_only_prepared_files_that_may_hold_its_range(
     assert any(first.glob("*.parquet"))
 
 
-def test_the_table_of_formats_names_tests_that_exist() -> None:
-    table = PAGE.partition("## Formats and their tests")[2].partition("\n## ")[0]
-    cells = re.findall(r"\[[^\]]+\]\(\.\./(tests/[\w/]+\.py)\) `(test_\w+)`", table)
-    assert len(cells) >= 20
-    missing = [name for path, name in cells if f"def {name}(" not in (ROOT / path).read_text(encoding="utf-8")]
-    assert missing == []
+_FORMATS = "prepared/test_prepared.py::test_each_format_is_run_in_both_modes_with_late_and_bad_records"
+_PRUNED = "prepared/test_sources_page.py::test_a_run_reads_only_prepared_files_that_may_hold_its_range"
+_DAMAGED = "prepared/test_files_of_real_life.py::test_a_damaged_file_is_named_or_left_out_whole"
+_ICEBERG = "sources/test_iceberg.py::test_a_table_is_run_and_its_changes_are_found"
+_STORE = "sources/test_object_store.py::test_parquet_objects_are_run_and_late_ones_are_found"
+TESTS_BY_FORMAT: Mapping[str, Sequence[Sequence[str]]] = {
+    "Parquet": (
+        ["spark/test_input_files.py::test_columns_that_were_promoted_added_or_reordered_are_read_as_one"],
+        ["workflow/test_planning.py::test_a_file_of_one_instant_is_read_by_the_chunk_that_holds_it"],
+        [
+            "workflow/test_stale.py::test_the_windows_of_events_in_an_added_file_are_stale",
+            "workflow/test_stale.py::test_no_row_changes_outside_the_stale_windows",
+        ],
+        [
+            "workflow/test_bad_rows.py::test_every_bad_row_is_counted_where_it_came_from_and_no_other_row_changes",
+            "source/test_inputs.py::test_damaged_files_are_skipped_if_the_definition_allows_it",
+        ],
+    ),
+    "Parquet with INT96, nanoseconds, or folders with columns": (
+        [_FORMATS],
+        [_PRUNED],
+        [_FORMATS],
+        [_FORMATS, _DAMAGED],
+    ),
+    "JSON lines": (
+        [
+            _FORMATS,
+            "prepared/test_native_preparation.py::test_native_rows_equal_those_of_spark_and_unusual_lines_are_left_to_it",
+        ],
+        [
+            _PRUNED,
+            "prepared/test_partition_filter.py::test_a_recompute_opens_only_folders_that_may_hold_its_range_and_finds_late_data",
+        ],
+        [_FORMATS],
+        [
+            _FORMATS,
+            _DAMAGED,
+            "prepared/test_malformed_lines.py::test_each_malformed_line_has_its_number_and_its_file",
+        ],
+    ),
+    "CSV": (
+        [_FORMATS],
+        [_PRUNED],
+        [_FORMATS],
+        [_FORMATS, _DAMAGED, "prepared/test_malformed_lines.py::test_a_malformed_line_of_csv_counts_the_header"],
+    ),
+    "ORC": ([_FORMATS], [_PRUNED], [_FORMATS], [_FORMATS, _DAMAGED]),
+    "Avro": ([_FORMATS], [_PRUNED], [_FORMATS], [_FORMATS, _DAMAGED]),
+    "Iceberg": (
+        [_ICEBERG],
+        [
+            _ICEBERG,
+            "sources/test_table_changes.py::test_partitions_and_files_that_cannot_meet_the_condition_are_not_read",
+        ],
+        [_ICEBERG],
+        [_ICEBERG, "sources/test_table_changes.py::test_a_missing_data_file_names_the_snapshot"],
+    ),
+    "Object store": (
+        [_STORE, "sources/test_object_store.py::test_compressed_json_lines_are_prepared_from_the_store"],
+        [_STORE],
+        [_STORE],
+        [_STORE, "sources/test_object_store.py::test_old_timestamps_and_damaged_objects"],
+    ),
+}
+"""Tests by format, for the columns read, prune, late data, and bad input. Other tools write the input of each."""
+
+
+def test_each_cell_of_the_table_of_formats_has_a_test_that_exists() -> None:
+    table = PAGE.partition("## Formats\n")[2].partition("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("|")]
+    assert rows[0] == ["format", "read", "prune", "late data", "bad input"]
+    assert {cells[0]: len(cells) - 1 for cells in rows[2:]} == dict.fromkeys(TESTS_BY_FORMAT, 4)
+    for cells in TESTS_BY_FORMAT.values():
+        for path, name in (name.split("::") for tests in cells for name in tests):
+            assert f"def {name}(" in (ROOT / "tests" / path).read_text(encoding="utf-8"), name

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from pathlib import Path
 
+from tests.prepared.events import NO_TIME
+
 import backstream
+from backstream.lake.reader import load_published_rows
 from backstream.runs.home import Home
 
 _ORDERS = """
@@ -41,6 +45,20 @@ def write_orders(folder: Path, source: str, amount: str = "amount") -> Path:
 
 def run_orders(definition: Path, home: Home, mode: str = "recompute") -> backstream.RunResult:
     return backstream.run(definition, *RANGE, mode=mode, home=home.path, allow_unsealed=True)
+
+
+def rows_of_second_day(definition: Path, home: Home) -> list[int]:
+    """Return the numbers of rows of the files that a run of March 2 reads."""
+    plan = backstream.plan(definition, "2024-03-02", "2024-03-03", home=home.path, allow_unsealed=True)
+    return [
+        plan.inputs[number].rows for number in sorted({number for chunk in plan.chunks for number in chunk.files})
+    ]
+
+
+def require_one_bad_record(home: Home) -> None:
+    """Check that the quarantine has the record without a time, and no other."""
+    (bad,) = load_published_rows(home, "orders", "quarantine").to_pylist()
+    assert (bad["reason"], json.loads(bad["record"])["offset"]) == ("null_event_time", NO_TIME.offset)
 
 
 def published_orders(home: Home, key: str = "user") -> dict[tuple[str, datetime], tuple[int, int]]:

@@ -9,9 +9,17 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
-from tests.prepared.events import FIRST_DAY, make_events, sums_by_hour
+from tests.prepared.events import FIRST_DAY, NO_TIME, make_events, sums_by_hour
 from tests.sources import tables
-from tests.sources.definitions import PLAIN, RANGE, published_orders, run_orders, write_orders
+from tests.sources.definitions import (
+    PLAIN,
+    RANGE,
+    published_orders,
+    require_one_bad_record,
+    rows_of_second_day,
+    run_orders,
+    write_orders,
+)
 from tests.sources.rest_server import serving
 from tests.sources.tables import Archive
 
@@ -65,13 +73,15 @@ def test_a_table_is_run_and_its_changes_are_found(
     assert plan.source_snapshots == {"archive.sales.orders": snapshot}
     assert describe_inputs(plan) == [("Iceberg", f"snapshot {snapshot} of table archive.sales.orders")]
     assert stale_days(definition, home, spark) == []
+    assert rows_of_second_day(definition, home) == [70]  # of two files
 
     tables.compact(archive)
     assert stale_days(definition, home, spark) == []
-    archive.append(events[150:])  # arrived in the evening of the second day
+    archive.append([*events[150:], NO_TIME])  # arrived in the evening of the second day
     assert stale_days(definition, home, spark) == [1]
     run_orders(definition, home, mode)
     assert published_orders(home) == sums_by_hour(events)
+    require_one_bad_record(home)
     assert stale_days(definition, home, spark) == []
 
 

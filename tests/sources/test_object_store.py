@@ -13,9 +13,16 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from tests.lake.store import BUCKET, Store
-from tests.prepared.events import Event, make_events, nested, sums_by_hour
+from tests.prepared.events import NO_TIME, Event, make_events, nested, sums_by_hour
 from tests.sources import tables
-from tests.sources.definitions import PLAIN, published_orders, run_orders, write_orders
+from tests.sources.definitions import (
+    PLAIN,
+    published_orders,
+    require_one_bad_record,
+    rows_of_second_day,
+    run_orders,
+    write_orders,
+)
 from tests.sources.tables import Archive, to_rows
 
 from backstream.definition.loader import load_definition, resolve_raw_paths
@@ -149,15 +156,17 @@ def test_parquet_objects_are_run_and_late_ones_are_found(
     folder = copies_folder(resolve_raw_paths(load_definition(definition), home), home)
     copies = sorted(folder.glob("*.parquet"))
     assert [pq.read_schema(copy).names for copy in copies] == [to_rows(events).column_names] * 2
+    assert rows_of_second_day(definition, home) == [70]  # of two files
 
     assert prepare_source(definition, home, lambda: spark) is None
-    bucket.put_parquet("late.parquet", events[150:])
+    bucket.put_parquet("late.parquet", [*events[150:], NO_TIME])
     prepare_source(definition, home, lambda: spark)
     (day,) = find_stale_days(definition, home).days
     assert set(folder.glob("*.parquet")) > set(copies)
     assert {file.partition("/late.")[1] for file in day.events} == {"/late."}
     run_orders(definition, home, mode)
     assert published_orders(home) == sums_by_hour(events)
+    require_one_bad_record(home)
 
 
 def test_compressed_json_lines_are_prepared_from_the_store(

@@ -59,16 +59,18 @@ class PrepareOperator(JobOperator):
         with record_request(context, self.dataset, params, trigger_of(context, self.request)):
             super().execute(context)
 
+    def job_arguments(self, context: Any) -> list[str]:
+        """Return the arguments of the job: the definition, and for `reads_range` the range and mode of the run."""
+        arguments = [*(self.application_args or [])]
+        if not self.reads_range:
+            return arguments
+        params = context["params"] if self.request is None else self.request
+        interval, mode = resolve_range(params, data_interval(context)), parse_mode(params.get("mode"))
+        ends = ["--since", instant_text(interval.start_ms), "--until", instant_text(interval.end_ms)]
+        return [*arguments, *ends, *(["--mode", mode.value] if mode else [])]
+
     def _run_job(self, context: Any) -> None:
-        if self.reads_range:
-            params = context["params"] if self.request is None else self.request
-            interval, mode = resolve_range(params, data_interval(context)), parse_mode(params.get("mode"))
-            ends = ["--since", instant_text(interval.start_ms), "--until", instant_text(interval.end_ms)]
-            self.application_args = [
-                *(self.application_args or []),
-                *ends,
-                *(["--mode", mode.value] if mode else []),
-            ]
+        self.application_args = self.job_arguments(context)
         super()._run_job(context)
 
 

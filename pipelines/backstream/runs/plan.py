@@ -74,7 +74,10 @@ class ArrivalOrder(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
-    """A file of recorded events, described by its footer; None for values that the footer lacks."""
+    """A file of recorded events, described by its footer; None for values that the footer lacks.
+
+    If `is_unreadable`, no record of the file has both times.
+    """
 
     path: str
     rows: int
@@ -84,6 +87,7 @@ class InputFile:
     min_arrival_ms: int | None = None
     max_arrival_ms: int | None = None
     modified_ms: int = 0
+    is_unreadable: bool = False
 
     def may_hold(self, interval: Interval) -> bool:
         """Return whether the file may contain an event of the interval."""

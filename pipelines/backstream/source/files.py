@@ -206,15 +206,27 @@ def read_error_text(error: Exception) -> str:
 
 def _describe_file(path: str, version: FileVersion, footer: Any, source: Source) -> InputFile:
     event, arrival = (_time_bounds(footer, column) for column in (source.event_time, source.arrival_time))
-    return InputFile(path, footer.num_rows, version.size_bytes, *event, *arrival, version.modified_ms)
+    is_unreadable = any(_has_only_nulls(footer, column) for column in (source.event_time, source.arrival_time))
+    bounds = (*event, *arrival)
+    return InputFile(path, footer.num_rows, version.size_bytes, *bounds, version.modified_ms, is_unreadable)
+
+
+def _groups_of(footer: Any, column: str | None) -> list[Any]:
+    """Return the descriptions of a column in all row groups; none if the file lacks it."""
+    positions = {footer.schema.column(number).path: number for number in range(footer.num_columns)}
+    if column not in positions:
+        return []
+    return [footer.row_group(number).column(positions[column]) for number in range(footer.num_row_groups)]
+
+
+def _has_only_nulls(footer: Any, column: str | None) -> bool:
+    groups = _groups_of(footer, column)
+    return bool(groups) and all(map(_is_all_null, groups))
 
 
 def _time_bounds(footer: Any, column: str | None) -> tuple[int | None, int | None]:
     """Return the bounds of a time column over all row groups, floored to ms; None if a row group lacks them."""
-    positions = {footer.schema.column(number).path: number for number in range(footer.num_columns)}
-    if column not in positions or not footer.num_row_groups:
-        return None, None
-    groups = [footer.row_group(number).column(positions[column]) for number in range(footer.num_row_groups)]
+    groups = _groups_of(footer, column)
     statistics = [group.statistics for group in groups if group.num_values and not _is_all_null(group)]
     if not statistics or not all(bounds is not None and bounds.has_min_max for bounds in statistics):
         return None, None
@@ -239,8 +251,9 @@ def _epoch_ms(value: object) -> int | None:
 
 
 def find_arrival_bounds(inputs: Iterable[InputFile]) -> tuple[int, int] | None:
-    """Return the first and last arrival over all files: 0 and 0 without rows, None if a file lacks its bounds."""
-    bounds = [(file.min_arrival_ms, file.max_arrival_ms) for file in inputs if file.rows]
+    """Return the first and last arrival over all files: 0 and 0 without any, None if a file lacks its bounds."""
+    files = [file for file in inputs if file.rows and not file.is_unreadable]
+    bounds = [(file.min_arrival_ms, file.max_arrival_ms) for file in files]
     complete = [(low, high) for low, high in bounds if low is not None and high is not None]
     if not bounds:
         return 0, 0

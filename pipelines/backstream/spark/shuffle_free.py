@@ -169,7 +169,7 @@ def share_files(files: Sequence[InputFile], tasks: int) -> list[list[InputFile]]
         files: the files with the events.
         tasks: the number of parallel tasks.
     """
-    files = [file for file in files if file.rows]
+    files = [file for file in files if file.rows and not file.is_unreadable]
     arrivals = {
         file.path: Interval(file.min_arrival_ms, file.max_arrival_ms + 1)
         for file in files

@@ -90,22 +90,24 @@ def find_event_span(
 ) -> Interval | None:
     """Return the interval from the first event to just after the last, empty without events.
 
-    It is None if the event times of a file are unknown.
+    It is None if the event times of a file are unknown, or if no record has one.
 
     Args:
         inputs: the files, as their footers describe them.
         allowed: the valid event times; files outside it are left out.
         indexed: the span of each file in the arrival index, by path.
     """
-    spans = list[Interval]()
+    spans, has_unreadable = list[Interval](), False
     for file in inputs:
         span = (indexed or {}).get(file.path) or _footer_span(file)
-        if file.rows and span is None:
+        if file.is_unreadable:
+            has_unreadable = True
+        elif file.rows and span is None:
             return None
-        if file.rows and span and allowed.overlaps(span):
+        elif file.rows and span and allowed.overlaps(span):
             spans.append(span)
     if not spans:
-        return Interval(allowed.start_ms, allowed.start_ms)
+        return None if has_unreadable else Interval(allowed.start_ms, allowed.start_ms)
     first_ms, end_ms = min(span.start_ms for span in spans), max(span.end_ms for span in spans)
     return Interval(max(first_ms, allowed.start_ms), min(end_ms, allowed.end_ms))
 

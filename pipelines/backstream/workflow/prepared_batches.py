@@ -33,20 +33,27 @@ class PreparedFiles:
     """The result of a preparation: the number of raw files that were read, and their records.
 
     `native` is the number of files that were prepared natively, and `reasons` has why each other one was not.
+    `lines` is the number of lines in native files that Spark prepared, and `line_reasons` has why.
     """
 
     files: int
     counts: BatchCounts
     native: int = 0
     reasons: Mapping[str, str] = field(default_factory=dict)
+    lines: int = 0
+    line_reasons: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def sum(cls, results: Sequence[Self]) -> Self:
         """Return the result for all sources or batches together."""
         counts = BatchCounts.sum(result.counts for result in results)
-        reasons = {path: reason for result in results for path, reason in result.reasons.items()}
         return cls(
-            sum(result.files for result in results), counts, sum(result.native for result in results), reasons
+            sum(result.files for result in results),
+            counts,
+            sum(result.native for result in results),
+            {path: reason for result in results for path, reason in result.reasons.items()},
+            sum(result.lines for result in results),
+            {path: reason for result in results for path, reason in result.line_reasons.items()},
         )
 
     def __str__(self) -> str:
@@ -61,11 +68,16 @@ class PreparedFiles:
 
     @property
     def _engines_text(self) -> str:
-        if not self.reasons:
-            return f"natively {self.native:,}"
-        path, reason = next(iter(self.reasons.items()))
-        example = f", e.g., {path}" if self.native else ""
-        return f"natively {self.native:,}, by Spark {self.files - self.native:,}, because {reason}{example}"
+        texts = [f"natively {self.native:,}"]
+        if self.line_reasons:
+            path, reason = next(iter(self.line_reasons.items()))
+            number = "1 line" if self.lines == 1 else f"{self.lines:,} lines"
+            texts[0] += f" except {number}, because {reason}, e.g., in {path}"
+        if self.reasons:
+            path, reason = next(iter(self.reasons.items()))
+            example = f", e.g., {path}" if self.native else ""
+            texts.append(f"by Spark {self.files - self.native:,}, because {reason}{example}")
+        return ", ".join(texts)
 
 
 def prepare_batches(
@@ -122,24 +134,29 @@ def _prepare_batch(
     Raises:
         DamagedFileError: when a file is damaged, and the definition does not skip it.
     """
+    from backstream.native.preparation.prepared_files import join_unreadable_files
     from backstream.spark.preparation.native_files import prepare_native_files
 
     scratch = draft.with_name(f"{draft.name}-native")
     try:
         native = prepare_native_files(spark, preparation, sorted({*paths.values()}), scratch)
-        counts, skipped = _prepare_with_spark(spark, preparation, paths, native, draft)
-        for output in native.outputs:
-            output.rename(draft / output.name)
+        counts, skipped = _prepare_with_spark(spark, paths, native, draft)
+        outputs = [output.rename(draft / output.name) for output in native.outputs]
+        if counts.unreadable:
+            join_unreadable_files(draft, outputs)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     counts = BatchCounts.sum([counts, BatchCounts(native.rows, native.rows, 0, 0)])
-    return PreparedFiles(len(paths), counts, len(native.paths), native.reasons), skipped
+    result = PreparedFiles(
+        len(paths), counts, len(native.paths), native.reasons, native.unusual_lines, native.line_reasons
+    )
+    return result, skipped
 
 
 def _prepare_with_spark(
-    spark: SparkSession, preparation: Preparation, paths: Mapping[RawFile, str], native: NativeFiles, draft: Path
+    spark: SparkSession, paths: Mapping[RawFile, str], native: NativeFiles, draft: Path
 ) -> tuple[BatchCounts, list[SkippedFile]]:
-    """Prepare the raw files that are not prepared natively; return the counts, and the files that are left out."""
+    """Prepare the raw files and lines that remain; return the counts, and the files that are left out."""
     from backstream.spark.preparation.damaged_files import DamagedFileError
     from backstream.spark.preparation.prepare import prepare_files
 
@@ -151,9 +168,9 @@ def _prepare_with_spark(
             {path for file, path in paths.items() if path in remaining and file.path not in left_out}
         )
         try:
-            return prepare_files(spark, preparation, readable, draft), skipped
+            return prepare_files(spark, native.remaining, readable, draft), skipped
         except DamagedFileError as error:
-            if preparation.definition.source.corrupt_files == "fail":
+            if native.remaining.definition.source.corrupt_files == "fail":
                 raise
             skipped.append(_skipped_file(paths, error))
             shutil.rmtree(draft, ignore_errors=True)

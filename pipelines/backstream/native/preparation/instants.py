@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backstream.definition.values import TimeUnit
-from backstream.native.preparation.task import UnusualInputError
+from backstream.native.preparation.task import UnusualLinesError, UnusualRowsError
 
 INSTANT = pa.timestamp("us", "UTC")
 _LOCAL = pa.timestamp("us")
@@ -29,36 +29,56 @@ def instants_of_texts(texts: pa.StringArray, *, needs_zone: bool = False) -> pa.
     """Return the instants of full ISO 8601 texts, such as `2024-03-01T08:00:00.5Z`; without a zone, they are UTC.
 
     Raises:
-        UnusualInputError: if one of them has another form, or some have a zone and others don't.
+        UnusualRowsError: if some of them have another form, or a year outside of 1 to 9999.
+        UnusualLinesError: if one of them is no time, e.g., 30 February.
     """
-    has_zone = _find_form(texts)
-    if needs_zone and not has_zone:
-        msg = "a time has no time zone"
-        raise UnusualInputError(msg)
+    has_zone = _find_zones(texts, needs_zone=needs_zone)
     try:
-        instants = texts.cast(INSTANT if has_zone else _LOCAL).view(INSTANT)
-    except pa.ArrowInvalid as error:  # e.g., 30 February
-        raise UnusualInputError(str(error)) from None
+        if isinstance(has_zone, bool):
+            instants = texts.cast(INSTANT if has_zone else _LOCAL).view(INSTANT)
+        else:
+            zoned, local = (pc.if_else(each, texts, None) for each in (has_zone, pc.invert(has_zone)))
+            instants = pc.coalesce(zoned.cast(INSTANT), local.cast(_LOCAL).view(INSTANT))
+    except pa.ArrowInvalid as error:
+        raise UnusualLinesError(str(error)) from None
     bounds = pc.min_max(instants)
     if bounds["min"].is_valid and (bounds["min"].value < _FIRST_US or bounds["max"].value > _LAST_US):
+        micros = instants.view(pa.int64())
+        is_outside = pc.or_(pc.less(micros, _FIRST_US), pc.greater(micros, _LAST_US)).fill_null(False)  # noqa: FBT003
         msg = "a time is not between the years 1 and 9999"
-        raise UnusualInputError(msg)
+        raise UnusualRowsError(msg, is_outside)
     return instants
 
 
-def _find_form(texts: pa.StringArray) -> bool:
-    """Return whether the texts have a time zone; all or none of them must have one."""
+def _find_zones(texts: pa.StringArray, *, needs_zone: bool) -> bool | pa.BooleanArray:
+    """Return whether all texts have a time zone, or none of them, or else for each text.
+
+    Raises:
+        UnusualRowsError: if some of them have another form, or have no zone and need one.
+    """
     first = next((text.as_py() for text in texts if text.is_valid), None)
     if first is None:
         return True
     has_zone = re.fullmatch(_WITH_ZONE, first) is not None
-    if _are_like(first, texts) and (has_zone or re.fullmatch(_WITHOUT_ZONE, first)):
-        return has_zone
-    form = _WITH_ZONE if has_zone else _WITHOUT_ZONE
-    if pc.all(pc.match_substring_regex(texts, f"^(?:{form})$")).as_py() is False:
-        msg = "a time is not a full ISO 8601 time, or only some have a time zone"
-        raise UnusualInputError(msg)
-    return has_zone
+    if has_zone or not needs_zone:
+        form = _WITH_ZONE if has_zone else _WITHOUT_ZONE
+        if re.fullmatch(form, first) and _are_like(first, texts):
+            return has_zone
+        if pc.all(_match(form, texts)).as_py():
+            return has_zone
+    zoned = _match(_WITH_ZONE, texts)
+    if needs_zone:
+        msg = "a time is not a full ISO 8601 time with a time zone"
+        raise UnusualRowsError(msg, pc.invert(zoned).fill_null(False))  # noqa: FBT003
+    is_full = pc.or_(zoned, _match(_WITHOUT_ZONE, texts))
+    if not pc.all(is_full).as_py():
+        msg = "a time is not a full ISO 8601 time"
+        raise UnusualRowsError(msg, pc.invert(is_full).fill_null(False))  # noqa: FBT003
+    return zoned
+
+
+def _match(form: str, texts: pa.StringArray) -> pa.BooleanArray:
+    return pc.match_substring_regex(texts, f"^(?:{form})$")
 
 
 def _are_like(first: str, texts: pa.StringArray) -> bool:
@@ -83,7 +103,7 @@ def instants_of_numbers(numbers: pa.Array, unit: TimeUnit) -> pa.TimestampArray:
     """Return the instants of numbers since 1970 without nulls, in microseconds rounded down.
 
     Raises:
-        UnusualInputError: if one of them is out of range.
+        UnusualRowsError: if some of them are out of range.
     """
     values = numbers.cast(pa.int64()).to_numpy(zero_copy_only=False)
     if unit is TimeUnit.NANOSECONDS:
@@ -94,5 +114,5 @@ def instants_of_numbers(numbers: pa.Array, unit: TimeUnit) -> pa.TimestampArray:
         is_valid, micros = (values > -limit) & (values < limit), values * factor
     if not is_valid.all():
         msg = "a time is out of range"
-        raise UnusualInputError(msg)
+        raise UnusualRowsError(msg, ~is_valid)
     return pa.array(micros, pa.int64()).view(INSTANT)

@@ -9,27 +9,38 @@ from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
-from backstream.native.preparation.task import Piece, UnusualInputError
+from backstream.native.preparation.task import Piece, UnusualFileError
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 """The compressions by suffix. Arrow and Spark read them alike, and both refuse truncated files."""
-MAX_LINE_BYTES = 50_000
-"""The largest line. Jackson, the parser of Spark, limits the length of names to this number of characters."""
+MAX_LINE_BYTES = 16_000_000
+"""The largest line. Jackson, the parser of Spark, limits the length of a text to 20 million characters."""
 _BLOCK_BYTES = 4 * 2**20
 """Bytes that are parsed at once. Larger blocks do not fit into the processor's cache."""
+_MARK = b"\xef\xbb\xbf"
+"""The byte order mark, which Spark leaves out at the start of a file."""
 
 
 def read_line_blocks(piece: Piece, block_bytes: int = _BLOCK_BYTES) -> Iterator[bytes]:
-    """Yield the lines of a piece in blocks, each with a newline at its end.
+    r"""Yield the lines of a piece in blocks, each line with `\n` at its end in place of `\r\n` or `\r`.
 
     Args:
         piece: the part of a file.
         block_bytes: the size of a block without the line that is cut at its end.
 
     Raises:
-        UnusualInputError: if a line is very long.
+        UnusualFileError: if a line is very long.
         ArrowException, OSError: if the file cannot be read.
     """
+    is_start = not piece.start
+    for block in _read_blocks(piece, block_bytes):
+        content = block.removeprefix(_MARK) if is_start else block
+        is_start = False
+        # Spark's reader ends a line at each of them.
+        yield content.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in content else content
+
+
+def _read_blocks(piece: Piece, block_bytes: int) -> Iterator[bytes]:
     with _open(piece) as stream:
         left = None
         if piece.start or piece.end is not None:
@@ -57,7 +68,7 @@ def _open(piece: Piece) -> AbstractContextManager[BinaryIO]:
         return Path(piece.path).open("rb")
     if not piece.size_bytes:  # for Arrow, it has no lines
         msg = "an empty file is not compressed"
-        raise UnusualInputError(msg)
+        raise UnusualFileError(msg)
     stream: Any = pa.input_stream(piece.path, compression=compression)
     return cast("AbstractContextManager[BinaryIO]", stream)
 
@@ -75,4 +86,4 @@ def _find_line(stream: BinaryIO, position: int) -> int:
 def _require_length(line: bytes) -> None:
     if len(line) > MAX_LINE_BYTES:
         msg = f"a line is longer than {MAX_LINE_BYTES:,} bytes"
-        raise UnusualInputError(msg)
+        raise UnusualFileError(msg)

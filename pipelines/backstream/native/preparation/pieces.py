@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from backstream.native.preparation.line_blocks import COMPRESSIONS
@@ -23,13 +24,11 @@ _INFLATION = 8
 def reason_against_file(path: str) -> str | None:
     """Return why Spark must read a file, by its path; None if the native reader finds the same lines in it.
 
-    Spark chooses the compression by the suffix, and finds columns in the names of folders.
+    Spark chooses the compression by the suffix.
     """
     file = Path(path)
     if not path.isascii() or os.path.normpath(path) != path or not file.is_absolute():
         return "its path has unusual characters"
-    if any("=" in part for part in file.parts[:-1]):
-        return "it is in a folder that holds a column"
     if file.name.startswith(("_", ".")):
         return "its name begins with _ or ."
     suffix = Path(file.stem).suffix if file.suffix in COMPRESSIONS else file.suffix
@@ -58,8 +57,14 @@ def group_pieces(files: Sequence[Piece], slots: int) -> list[list[Piece]]:
     return [*groups, small] if small else groups
 
 
+def estimate_bytes(piece: Piece) -> int:
+    """Return the assumed size of the content of a piece in bytes."""
+    end = piece.size_bytes if piece.end is None else piece.end
+    return (end - piece.start) * (_INFLATION if _is_compressed(piece) else 1)
+
+
 def _cost(file: Piece) -> int:
-    return file.size_bytes * (_INFLATION if _is_compressed(file) else 1) + _OPEN_COST_BYTES
+    return estimate_bytes(file) + _OPEN_COST_BYTES
 
 
 def _is_compressed(file: Piece) -> bool:
@@ -71,4 +76,4 @@ def _cut(file: Piece, target: int) -> Iterator[Piece]:
     count = 1 if _is_compressed(file) else math.ceil(file.size_bytes / target)
     bounds = [file.size_bytes * number // count for number in range(count)]
     for start, end in zip(bounds, [*bounds[1:], None], strict=True):
-        yield Piece(file.path, file.uri, file.size_bytes, start, end)
+        yield replace(file, start=start, end=end)

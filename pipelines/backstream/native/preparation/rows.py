@@ -9,9 +9,10 @@ import pyarrow.compute as pc
 from backstream.definition import prepared
 from backstream.eventtime.records import ONLY_PARTITION
 from backstream.eventtime.union import SEPARATOR
+from backstream.native.preparation.folders import FOLDER_KINDS
 from backstream.native.preparation.instants import INSTANT, instants_of_numbers, instants_of_texts
 from backstream.native.preparation.kinds import DOUBLE, TIMESTAMP, Leaf, list_leaves
-from backstream.native.preparation.task import JsonSpec, TimeSpec, UnionSpec, UnusualInputError
+from backstream.native.preparation.task import JsonSpec, Piece, TimeSpec, UnionSpec, UnusualRowsError
 
 
 class RowMaker:
@@ -19,16 +20,19 @@ class RowMaker:
 
     def __init__(self, spec: JsonSpec) -> None:
         self._spec = spec
-        self._leaves = dict(list_leaves(spec.kinds))
+        self._leaves = dict(list_leaves({**spec.kinds, **spec.folders}))
 
-    def prepared_rows(self, records: pa.Table, uri: str) -> pa.Table:
-        """Return the prepared rows of readable records of one raw file.
+    def prepared_rows(self, records: pa.Table, piece: Piece) -> pa.Table:
+        """Return the prepared rows of readable records of a piece.
 
         Raises:
-            UnusualInputError: if a record has no time, or a value that Spark could read in another way.
+            UnusualRowsError: if records have no time, or a value that Spark could read in another way.
+            UnusualLinesError: if this is so, and the records are not known.
         """
-        values = {leaf: self._value(records, leaf) for leaf in self._leaves}
         spec, count = self._spec, records.num_rows
+        values = {leaf: self._value(records, leaf) for leaf in self._leaves if leaf[0] not in spec.folders}
+        for name, kind in spec.folders.items():
+            values[name,] = pa.repeat(pa.scalar(piece.folder_values[name], FOLDER_KINDS[kind]), count)
         columns = {prepared.EVENT_TIME: self._instants(values, spec.event)}
         texts = [prepared.EVENT_TEXT]
         if spec.arrival:
@@ -38,7 +42,7 @@ class RowMaker:
         if spec.union:
             columns |= _union_columns(spec.union, values, count)
         columns |= {name: pa.nulls(count, pa.string()) for name in (*texts, prepared.RECORD, prepared.REASON)}
-        columns[prepared.FILE] = pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), [uri])
+        columns[prepared.FILE] = pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), [piece.uri])
         columns[prepared.LINE] = pa.nulls(count, pa.int64())
         names = self._names_without_nulls()
         fields = [pa.field(name, column.type, nullable=name not in names) for name, column in columns.items()]
@@ -69,7 +73,7 @@ class RowMaker:
         value = values[time.leaf]
         if value.null_count:
             msg = f"a record has no {time.name}"
-            raise UnusualInputError(msg)
+            raise UnusualRowsError(msg, value.is_null())
         if self._leaves[time.leaf] == TIMESTAMP:
             return value
         return (
@@ -82,9 +86,10 @@ class RowMaker:
 def _require_positive_zeros(numbers: pa.Array) -> None:
     """Check that no number is -0.0: for Spark, the text `-0` is an integer, and its zero has no sign."""
     values = numbers.to_numpy(zero_copy_only=False)
-    if ((values == 0) & np.signbit(values)).any():
+    is_negative_zero = (values == 0) & np.signbit(values)
+    if is_negative_zero.any():
         msg = "a number is a negative zero"
-        raise UnusualInputError(msg)
+        raise UnusualRowsError(msg, is_negative_zero)
 
 
 def _union_columns(union: UnionSpec, values: dict[Leaf, pa.Array], count: int) -> dict[str, pa.Array]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 from backstream.definition.model import Definition
 from backstream.definition.prepared import PREPARED_COLUMNS, column_of_path, list_paths
 from backstream.definition.source_section import Source
 from backstream.definition.values import TimeUnit
+from backstream.native.preparation.folders import FOLDER_KINDS
 from backstream.native.preparation.kinds import (
     INTEGERS,
     STRING,
@@ -28,8 +29,8 @@ _PATH = re.compile(r"(?!(?:null|true|false)\b)[a-z_]\w*(?:\.[a-z_]\w*)*", re.ASC
 _RESERVED = {*PREPARED_COLUMNS, "prepared_malformed", "prepared_is_kept", "_metadata"}
 
 
-def reason_left_to_spark(definition: Definition, source: Source) -> str | None:
-    """Return the reason why Spark prepares all files of a source; None if they can be prepared natively.
+def reason_against_settings(definition: Definition, source: Source) -> str | None:
+    """Return the reason in the settings why Spark prepares all files of a source; None if there is none.
 
     Args:
         definition: the definition.
@@ -37,13 +38,26 @@ def reason_left_to_spark(definition: Definition, source: Source) -> str | None:
     """
     if definition.backfill.engine == "spark":
         return "backfill.engine is spark"
-    return next(_list_reasons(definition, source), None)
+    if source.format != "json":
+        return f"source.format is {source.format}"
+    return next((f"source.{key} is set" for key in _KEYS if getattr(source, key)), None)
 
 
-def json_spec(definition: Definition, source: Source) -> JsonSpec:
+def reason_against_columns(definition: Definition, source: Source, folders: Mapping[str, str]) -> str | None:
+    """Return the reason in the columns why Spark prepares all files of a source; None if there is none.
+
+    Args:
+        definition: the definition.
+        source: its source, with the time of the windows as its event time.
+        folders: the types of the columns that the names of folders hold.
+    """
+    return next(_list_reasons(definition, source, folders), None)
+
+
+def json_spec(definition: Definition, source: Source, folders: Mapping[str, str]) -> JsonSpec:
     """Return how to read the files of a supported source, and the columns of its prepared files."""
-    kinds = _kinds(source)
-    leaves = dict(list_leaves(kinds))
+    kinds = _kinds(source, folders)
+    leaves = dict(list_leaves({**kinds, **folders}))
     (event, *arrival) = [
         TimeSpec(name, _leaf(path), unit, source.time_zone is not None and leaves[_leaf(path)] == STRING)
         for name, path, unit in _times(source)
@@ -52,28 +66,28 @@ def json_spec(definition: Definition, source: Source) -> JsonSpec:
         kinds,
         event,
         arrival[0] if arrival else None,
-        {column_of_path(path): _leaf(path) for path in _list_payload(definition, source)},
+        {column_of_path(path): _leaf(path) for path in _list_payload(definition, source, folders)},
         UnionSpec(source.name, _optional_leaf(source.partition), _optional_leaf(source.sequence))
         if source.name
         else None,
+        folders,
     )
 
 
-def _list_reasons(definition: Definition, source: Source) -> Iterator[str]:
-    if source.format != "json":
-        yield f"source.format is {source.format}"
-    yield from (f"source.{key} is set" for key in _KEYS if getattr(source, key))
-    kinds = _kinds(source)
-    yield from (f"column {name} has the type {kind}" for name, kind in source.columns.items() if name not in kinds)
-    spellings = Counter(map(str.lower, kinds))
+def _list_reasons(definition: Definition, source: Source, folders: Mapping[str, str]) -> Iterator[str]:
+    kinds = _kinds(source, folders)
+    types = {**source.columns, **folders}
+    unknown = (name for name in types if name not in kinds and folders.get(name) not in FOLDER_KINDS)
+    yield from (f"column {name} has the type {types[name]}" for name in unknown)
+    spellings = Counter(map(str.lower, [*kinds, *folders]))
     if not _RESERVED.isdisjoint(spellings) or max(spellings.values()) > 1 or any("." in name for name in kinds):
         yield "the names of the columns are not unique and plain"
-    leaves = dict(list_leaves(kinds))
+    leaves = dict(list_leaves({**kinds, **folders}))
     for name, path, unit in _times(source):
         kind = leaves.get(_leaf(path)) if _PATH.fullmatch(path) else None
         if kind not in ((STRING, TIMESTAMP) if unit is None else INTEGERS):
             yield f"source.{name} is not a column with a time: {path}"
-    paths = _list_payload(definition, source)
+    paths = _list_payload(definition, source, folders)
     yield from (f"{path} is not a plain value" for path in paths if _leaf(path) not in leaves)
     names = [column_of_path(path).lower() for path in paths]
     if len({*names}) < len(names) or not _RESERVED.isdisjoint(names):
@@ -90,9 +104,9 @@ def _list_union_reasons(definition: Definition, source: Source, leaves: Mapping[
             yield f"{path} is not an integer or a string"
 
 
-def _kinds(source: Source) -> dict[str, Kind]:
-    """Return the declared columns whose types are supported."""
-    kinds = {name: parse_kind(text) for name, text in source.columns.items()}
+def _kinds(source: Source, folders: Container[str]) -> dict[str, Kind]:
+    """Return the declared columns of the records whose types are supported."""
+    kinds = {name: parse_kind(text) for name, text in source.columns.items() if name not in folders}
     return {name: kind for name, kind in kinds.items() if kind is not None}
 
 
@@ -102,14 +116,13 @@ def _times(source: Source) -> Iterator[tuple[str, str, TimeUnit | None]]:
         yield "arrival_time", source.arrival_time, source.arrival_time_unit
 
 
-def _list_payload(definition: Definition, source: Source) -> list[str]:
+def _list_payload(definition: Definition, source: Source, folders: Mapping[str, str]) -> list[str]:
     """Return the paths of the columns that a result needs, in the order of prepared columns."""
     paths = list_paths(definition)
-    return (
-        [*paths, *(name for name in source.columns if name not in paths)]
-        if definition.reads_all_columns
-        else paths
-    )
+    if not definition.reads_all_columns:
+        return paths
+    columns = [*(name for name in source.columns if name not in folders), *folders]
+    return [*paths, *(name for name in columns if name not in paths)]
 
 
 def _leaf(path: str) -> Leaf:

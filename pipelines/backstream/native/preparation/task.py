@@ -5,12 +5,36 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+import pyarrow as pa
+
 from backstream.definition.values import TimeUnit
+from backstream.native.preparation.folders import FolderValue
 from backstream.native.preparation.kinds import Kind, Leaf
 
 
-class UnusualInputError(Exception):
-    """The reason why Spark must prepare a file: the native reader could read it differently."""
+class UnusualFileError(Exception):
+    """The reason why Spark must prepare a whole file: the native reader could read it differently."""
+
+
+class UnusualLinesError(Exception):
+    """The reason why Spark must prepare some of the lines that are parsed together."""
+
+
+class UnusualLineError(UnusualLinesError):
+    """The reason why Spark must prepare the line at the position `row`; those before it have no such error."""
+
+    def __init__(self, reason: str, row: int) -> None:
+        super().__init__(reason)
+        self.row = row
+
+
+class UnusualRowsError(UnusualLinesError):
+    """The reason why Spark must prepare the rows that are true in `rows`."""
+
+    def __init__(self, reason: str, rows: pa.BooleanArray | np.ndarray) -> None:
+        super().__init__(reason)
+        self.rows = np.asarray(rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +61,24 @@ class UnionSpec:
 
 @dataclass(frozen=True, slots=True)
 class JsonSpec:
-    """The declared columns of JSON lines, and the columns of the prepared files."""
+    """The declared columns of JSON lines, and the columns of the prepared files.
+
+    `folders` are the types of the columns that the names of folders hold.
+    """
 
     kinds: Mapping[str, Kind]
     event: TimeSpec
     arrival: TimeSpec | None
     payload: Mapping[str, Leaf]
     union: UnionSpec | None = None
+    folders: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
     """The lines of a raw file that begin in a range of bytes; without an end, up to the end of the file.
 
-    `uri` is the name of the file in prepared files.
+    `uri` is the name of the file in prepared files, and `folder_values` are those of its folders' columns.
     """
 
     path: str
@@ -58,24 +86,47 @@ class Piece:
     size_bytes: int
     start: int = 0
     end: int | None = None
+    folder_values: Mapping[str, FolderValue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class PreparationTask:
-    """Pieces that one task prepares: one piece, or several whole files that fit into memory together."""
+    """Pieces that one task prepares: one piece, or several whole files that fit into memory together.
+
+    Lines that Spark must read are written to files below `lines_folder`.
+    """
 
     spec: JsonSpec
     pieces: Sequence[Piece]
     output: str
+    lines_folder: str
 
     def __str__(self) -> str:
         return f"prepared records of {len(self.pieces)} files ({self.pieces[0].path} ...)"
 
 
 @dataclass(frozen=True, slots=True)
+class UnusualLines:
+    """A file with the lines of a piece that Spark must read, after an empty line.
+
+    `numbers` count the lines of the piece from 1. `reason` is that of the first of them.
+    """
+
+    raw_path: str
+    path: str
+    numbers: Sequence[int]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class PreparationResult:
-    """The Parquet file of a task, or None without records; its records, and the reason by unusual file."""
+    """The Parquet file of a task, or None without records; its records, and what Spark must read.
+
+    `lines` is the number of lines of all pieces. `unusual_files` has the reason by file.
+    """
 
     output: str | None
     rows: int
-    unusual: Mapping[str, str] = field(default_factory=dict)
+    lines: int
+    unusual_files: Mapping[str, str] = field(default_factory=dict)
+    unusual_lines: Sequence[UnusualLines] = ()

@@ -3,33 +3,48 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from backstream.native.preparation.pieces import group_pieces, reason_against_file
-from backstream.native.preparation.supported import json_spec, reason_left_to_spark
-from backstream.native.preparation.task import Piece, PreparationResult, PreparationTask
+from backstream.native.preparation.supported import json_spec, reason_against_columns, reason_against_settings
+from backstream.native.preparation.task import JsonSpec, Piece, PreparationResult, PreparationTask
 from backstream.native.preparation.task_runner import run_preparation_task
 from backstream.native.task import task_file_path
 from backstream.spark.native.engine import can_fall_back, task_error_text
+from backstream.spark.preparation.folder_columns import declare_folder_columns, find_folder_columns
 from backstream.spark.preparation.raw_records import raw_file_uri
-from backstream.spark.preparation.settings import Preparation
+from backstream.spark.preparation.settings import LineFiles, Preparation
 from backstream.spark.session import ship_package
 
 log = logging.getLogger(__name__)
+_UNCLEAR_FOLDERS = "the names of its folders have an unusual form"
 
 
 @dataclass(frozen=True, slots=True)
 class NativeFiles:
-    """The raw files that are prepared, the prepared files with their rows, and why each other raw file is not."""
+    """The raw files that are prepared, the prepared files with their rows, and why each other raw file is not.
 
+    `remaining` are the settings by which Spark prepares the other files, and some lines of these ones.
+    `line_reasons` has the reason by file with such lines.
+    """
+
+    remaining: Preparation
     paths: Sequence[str] = ()
     outputs: Sequence[Path] = ()
     rows: int = 0
     reasons: Mapping[str, str] = field(default_factory=dict)
+    line_reasons: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def unusual_lines(self) -> int:
+        """The number of lines that Spark prepares."""
+        files = self.remaining.line_files
+        return sum(map(len, files.numbers.values())) if files else 0
 
 
 def prepare_native_files(
@@ -43,35 +58,63 @@ def prepare_native_files(
         paths: local raw files of the source.
         folder: the folder to write; it must not exist. Lost attempts of tasks may leave other files in it.
     """
-    if reason := reason_left_to_spark(preparation.definition, preparation.source):
-        return NativeFiles(reasons=dict.fromkeys(paths, reason))
+    if reason := reason_against_settings(preparation.definition, preparation.source):
+        return NativeFiles(preparation, reasons=dict.fromkeys(paths, reason))
+    folders = find_folder_columns(spark, preparation, paths)
+    if folders is None:
+        return NativeFiles(preparation, reasons=dict.fromkeys(paths, _UNCLEAR_FOLDERS))
+    remaining = declare_folder_columns(preparation, folders.types)
+    if reason := reason_against_columns(preparation.definition, preparation.source, folders.types):
+        return NativeFiles(remaining, reasons=dict.fromkeys(paths, reason))
     reasons = {path: reason for path in paths if (reason := reason_against_file(path))}
+    reasons = dict.fromkeys({*paths} - folders.values.keys(), _UNCLEAR_FOLDERS) | reasons
     files = [
-        Piece(path, raw_file_uri(path, preparation), size_bytes)
+        Piece(path, raw_file_uri(path, preparation), size_bytes, folder_values=folders.values[path])
         for path in paths
         if path not in reasons and (size_bytes := _find_size(path)) is not None
     ]
-    tasks = list(_plan_tasks(spark, preparation, files, folder))
+    spec = json_spec(preparation.definition, preparation.source, folders.types)
+    tasks = list(_plan_tasks(spark, spec, files, folder))
     try:
         results = _run_tasks(spark, tasks)
     except Exception as error:
         if not can_fall_back(preparation.definition, error):
             raise
         log.warning("%s; Spark prepares the files instead", task_error_text(error))
-        return NativeFiles(reasons=dict.fromkeys(paths, task_error_text(error)))
-    reasons |= {path: reason for result in results for path, reason in result.unusual.items()}
+        return NativeFiles(remaining, reasons=dict.fromkeys(paths, task_error_text(error)))
+    reasons |= {path: reason for result in results for path, reason in result.unusual_files.items()}
     # A task of several files has left out the unusual ones. The parts of a large file are valid together only.
     valid = [
         result
         for task, result in zip(tasks, results, strict=True)
         if len(task.pieces) > 1 or task.pieces[0].path not in reasons
     ]
+    numbers, line_reasons = _number_lines(tasks, results, reasons)
     return NativeFiles(
+        replace(remaining, line_files=LineFiles(_lines_folder(folder), numbers)) if numbers else remaining,
         [file.path for file in files if file.path not in reasons],
         [Path(result.output) for result in valid if result.output],
         sum(result.rows for result in valid),
         reasons,
+        line_reasons,
     )
+
+
+def _number_lines(
+    tasks: Sequence[PreparationTask], results: Sequence[PreparationResult], left_out: Container[str]
+) -> tuple[dict[str, Sequence[int]], dict[str, str]]:
+    """Return the numbers of unusual lines in their raw files by line file, and the reason by raw file."""
+    numbers: dict[str, Sequence[int]] = {}
+    reasons: dict[str, str] = {}
+    before = Counter[str]()
+    for task, result in zip(tasks, results, strict=True):
+        for lines in result.unusual_lines:
+            if lines.raw_path not in left_out:
+                numbers[lines.path] = [before[lines.raw_path] + number for number in lines.numbers]
+                reasons.setdefault(lines.raw_path, lines.reason)
+        if len(task.pieces) == 1:  # the next task may have the next part of this file
+            before[task.pieces[0].path] += result.lines
+    return numbers, reasons
 
 
 def _find_size(path: str) -> int | None:
@@ -83,11 +126,15 @@ def _find_size(path: str) -> int | None:
 
 
 def _plan_tasks(
-    spark: SparkSession, preparation: Preparation, files: Sequence[Piece], folder: Path
+    spark: SparkSession, spec: JsonSpec, files: Sequence[Piece], folder: Path
 ) -> Iterator[PreparationTask]:
-    spec = json_spec(preparation.definition, preparation.source)
     for number, group in enumerate(group_pieces(files, spark.sparkContext.defaultParallelism)):
-        yield PreparationTask(spec, group, task_file_path(folder, number, "native"))
+        output = task_file_path(folder, number, "native")
+        yield PreparationTask(spec, group, output, str(_lines_folder(folder)))
+
+
+def _lines_folder(folder: Path) -> Path:
+    return folder / "lines"
 
 
 def _run_tasks(spark: SparkSession, tasks: Sequence[PreparationTask]) -> list[PreparationResult]:

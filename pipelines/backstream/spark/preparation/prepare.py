@@ -14,7 +14,7 @@ from backstream.errors import SpecError
 from backstream.source.prepared import BatchCounts
 from backstream.spark.preparation.damaged_files import explain_damaged_files
 from backstream.spark.preparation.line_numbers import number_malformed_lines
-from backstream.spark.preparation.prepared_columns import IS_KEPT, add_derived_columns, prepared_columns
+from backstream.spark.preparation.prepared_columns import IS_KEPT, add_derived_columns, select_prepared_columns
 from backstream.spark.preparation.raw_records import load_raw_records
 from backstream.spark.preparation.settings import PARQUET_OPTIONS, Preparation
 from backstream.spark.user_functions import register_functions
@@ -49,7 +49,7 @@ def _explain_transformation(preparation: Preparation, paths: Sequence[str]) -> A
 def prepare_files(
     spark: SparkSession, preparation: Preparation, paths: Sequence[str], folder: Path, limit: int | None = None
 ) -> BatchCounts:
-    """Read raw files, write prepared files into a new folder, and return the numbers of records.
+    """Read raw files and line files, write prepared files into a new folder, and return the numbers of records.
 
     Args:
         spark: the session.
@@ -64,7 +64,7 @@ def prepare_files(
         StorageError: when a file was removed.
         UserCodeError: when the transformation fails.
     """
-    if not paths:
+    if not paths and preparation.line_files is None:
         folder.mkdir(parents=True)
         return BatchCounts(0, 0, 0, 0)
     register_functions(spark, preparation.definition)
@@ -75,7 +75,7 @@ def prepare_files(
     raw = raw.observe(scanned, F.count(F.lit(1)).alias("rows"))
     with _explain_transformation(preparation, paths):
         records = add_derived_columns(_transform_records(raw, preparation), preparation)
-    prepared = records.select(*prepared_columns(records, preparation))
+    prepared = select_prepared_columns(records, preparation)
     is_unreadable = F.count_if(F.col(REASON).isNotNull()).alias("unreadable")
     is_malformed = F.count_if(F.col(REASON) == F.lit(MALFORMED_RECORD)).alias("malformed")
     returned = F.count(F.lit(1)).alias("rows")

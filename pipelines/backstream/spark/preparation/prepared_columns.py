@@ -43,8 +43,8 @@ def add_derived_columns(rows: DataFrame, preparation: Preparation) -> DataFrame:
     return rows
 
 
-def prepared_columns(rows: DataFrame, preparation: Preparation) -> list[Column]:
-    """Return the columns of prepared files; with `source.where`, also `IS_KEPT`."""
+def select_prepared_columns(rows: DataFrame, preparation: Preparation) -> DataFrame:
+    """Select the columns of prepared files; with `source.where`, also `IS_KEPT`."""
     source = preparation.source
     times = [(WrittenTime.event(source), EVENT_TIME, EVENT_TEXT)]
     if arrival := WrittenTime.arrival(source):
@@ -54,21 +54,23 @@ def prepared_columns(rows: DataFrame, preparation: Preparation) -> list[Column]:
     instants: dict[str, Column] = {}
     texts: dict[str, Column] = {}
     for time, column, text_column in times:
-        written, instant = parse_time(rows, time, preparation)
+        written, parsed = parse_time(rows, time, preparation)
+        instant = F.col(column)
+        instants[column] = F.when(malformed.isNull(), parsed)
+        texts[text_column] = written.cast("string")
         reasons += [
             F.when(written.isNull(), F.lit(f"null_{time.name}")),
             F.when(instant.isNull(), F.lit(f"unparsable_{time.name}")),
         ]
-        instants[column], texts[text_column] = instant, written.cast("string")
     reason = F.coalesce(*reasons)
     whole = F.to_json(
         F.struct(*(F.col(quote_column(name)) for name in rows.columns if name not in (MALFORMED, FILE))),
         {"ignoreNullFields": "false"},
     )
-    columns = {name: F.when(reason.isNull(), instant) for name, instant in instants.items()}
+    columns = {name: F.when(reason.isNull(), F.col(name)) for name in instants}
     columns |= _payload(rows, preparation)
     if source.name:
-        columns |= _columns_of_union(rows, preparation, F.when(reason.isNull(), instants[EVENT_TIME]))
+        columns |= _columns_of_union(rows, preparation, F.when(reason.isNull(), F.col(EVENT_TIME)))
     columns |= {name: F.when(reason.isNotNull(), F.make_valid_utf8(text)) for name, text in texts.items()}
     columns[RECORD] = F.when(reason.isNotNull(), F.make_valid_utf8(F.coalesce(malformed, whole)))
     columns[REASON] = reason
@@ -78,7 +80,8 @@ def prepared_columns(rows: DataFrame, preparation: Preparation) -> list[Column]:
     if source.where:
         condition = resolve_expression(rows, "source.where", source.where, preparation)
         columns[IS_KEPT] = malformed.isNotNull() | F.coalesce(condition, F.expr("false"))
-    return [column.alias(name) for name, column in columns.items()]
+    # Conditions use an instant, too. Spark parses a text once if the instant is a column, and else once per use.
+    return rows.withColumns(instants).select(*(column.alias(name) for name, column in columns.items()))
 
 
 def _columns_of_union(rows: DataFrame, preparation: Preparation, event: Column) -> dict[str, Column]:

@@ -35,13 +35,16 @@ _OPEN_COST_BYTES = 65_536
 def load_raw_records(
     spark: SparkSession, preparation: Preparation, paths: Sequence[str], limit: int | None
 ) -> DataFrame:
-    """Return the records of raw files with their file; CSV files have the columns of their own headers."""
+    """Return the records of raw files and line files; CSV files have the columns of their own headers."""
     source = preparation.source
-    groups = group_by_columns(source, paths)
+    groups = group_by_columns(source, paths) if paths else []
     if limit is not None:
         groups = [(own, [path]) for own, files in groups for path in files]
     frames = [add_raw_file(load_files_of_format(spark, own, files), preparation) for own, files in groups]
     limited = frames if limit is None else [frame.limit(limit) for frame in frames]
+    if lines := preparation.line_files:
+        own = source.model_copy(update={"path": tuple(f"{lines.folder}{path}" for path in source.paths)})
+        limited.append(add_raw_file(load_files_of_format(spark, own, [*lines.numbers]), preparation, lines.folder))
     rows = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), limited)
     present = {name.lower() for name in rows.columns}
     absent = {name: kind for name, kind in source.columns.items() if name.lower() not in present}
@@ -49,12 +52,30 @@ def load_raw_records(
 
 
 def group_by_columns(source: Source, paths: Sequence[str]) -> list[tuple[Source, list[str]]]:
-    """Return groups of files with their source; CSV files with a header may differ in their columns."""
-    if not has_header(source):
-        return [(source, list(paths))]
-    require_known_compressions(source, paths)
-    by_header = group_by_header(source, paths) or [(dict(source.columns), list(paths))]
-    return [(source.model_copy(update={"columns": columns}), files) for columns, files in by_header]
+    """Return groups of files that Spark can read together, with their source.
+
+    CSV files with a header may differ in their columns. If some files are in folders that hold columns, Spark
+    leaves out all files that are in no such folder.
+    """
+    groups = [(source, list(paths))]
+    if has_header(source):
+        require_known_compressions(source, paths)
+        by_header = group_by_header(source, paths) or [(dict(source.columns), list(paths))]
+        groups = [(source.model_copy(update={"columns": columns}), files) for columns, files in by_header]
+    root = root_of_folders(source)
+    if root is None:
+        return groups
+    return [(own, files) for own, all_files in groups for files in _split_by_folders(root, all_files)]
+
+
+def _split_by_folders(root: str, paths: Sequence[str]) -> list[list[str]]:
+    """Return the files in folders whose names hold columns, and the others, as far as there are any."""
+    start = len(root)
+    in_columns = [path for path in paths if "=" in path[start:].rpartition("/")[0]]
+    if len(in_columns) in (0, len(paths)):
+        return [list(paths)]
+    chosen = {*in_columns}
+    return [in_columns, [path for path in paths if path not in chosen]]
 
 
 def load_files_of_format(spark: SparkSession, source: Source, paths: Sequence[str]) -> DataFrame:
@@ -62,9 +83,8 @@ def load_files_of_format(spark: SparkSession, source: Source, paths: Sequence[st
     require_known_compressions(source, paths)
     spark.conf.set("spark.sql.files.openCostInBytes", _OPEN_COST_BYTES)
     reader = _reader(spark, source)
-    roots = [root for root, _ in map(split_pattern, source.paths) if Path(root).is_dir()]
-    if len(roots) == len(source.paths) == 1:
-        reader = reader.option("basePath", roots[0])  # folders below it may name the columns of a partition
+    if root := root_of_folders(source):
+        reader = reader.option("basePath", root)
     if source.format in {"parquet", "iceberg"}:
         # Spark has no type for nanoseconds; as numbers, they can be rounded down here.
         spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
@@ -72,6 +92,12 @@ def load_files_of_format(spark: SparkSession, source: Source, paths: Sequence[st
     if source.format in {"parquet", "iceberg"}:
         rows = _round_nanoseconds(rows, paths)
     return rows if source.format in _WITH_TEXT else rows.withColumn(MALFORMED, F.lit(None).cast("string"))
+
+
+def root_of_folders(source: Source) -> str | None:
+    """Return the folder below which the names of folders can hold columns; None if they have no meaning."""
+    roots = [root for root, _ in map(split_pattern, source.paths) if Path(root).is_dir()]
+    return roots[0] if len(roots) == len(source.paths) == 1 else None
 
 
 def _reader(spark: SparkSession, source: Source) -> DataFrameReader:
@@ -109,9 +135,17 @@ def literal_path(path: str) -> str:
     return "".join(f"\\{character}" if character in "{}[]*?\\" else character for character in path)
 
 
-def add_raw_file(rows: DataFrame, preparation: Preparation) -> DataFrame:
-    """Add the URI of the raw file of each record; that of a copy is the URI of the original."""
+def add_raw_file(rows: DataFrame, preparation: Preparation, lines_folder: Path | None = None) -> DataFrame:
+    """Add the URI of the raw file of each record; that of a copy is the URI of the original.
+
+    Args:
+        rows: the records.
+        preparation: the settings.
+        lines_folder: the folder of their files, if these are line files.
+    """
     file = F.col("_metadata.file_path")
+    if lines_folder is not None:
+        file = F.regexp_replace(file, f"^{_uri_pattern(lines_folder)}(/.*)~[^/~]*$", "file:$1")
     if preparation.fetched is None:
         return rows.withColumn(FILE, file)
     return rows.withColumn(FILE, F.regexp_replace(file, _copies_pattern(preparation.fetched), "$1://"))
@@ -127,5 +161,8 @@ def raw_file_uri(path: str, preparation: Preparation) -> str:
 
 def _copies_pattern(folder: Path) -> str:
     """Return the pattern of the beginning of a copy's URI, with the scheme of the original as a group."""
-    root = re.escape(file_uri(str(folder)).removeprefix("file:/"))
-    return f"^file:/+{root}/([a-z0-9]+)/"
+    return f"^{_uri_pattern(folder)}/([a-z0-9]+)/"
+
+
+def _uri_pattern(folder: Path) -> str:
+    return f"file:/+{re.escape(file_uri(str(folder)).removeprefix('file:/'))}"

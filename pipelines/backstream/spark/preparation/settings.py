@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,12 +22,29 @@ PARQUET_OPTIONS = {"compression": "zstd"}
 
 
 @dataclass(frozen=True, slots=True)
+class LineFiles:
+    """Files with lines of raw files that only Spark can read, each at the path of its raw file below a folder.
+
+    The name of a file is that of its raw file with `~` and a suffix. `numbers` are those of its lines in the raw
+    file from 1, by its path. Its first line is empty, and has no number.
+    """
+
+    folder: Path
+    numbers: Mapping[str, Sequence[int]]
+
+    def raw_path(self, path: str) -> str:
+        """Return the path of the raw file of a line file."""
+        return path.removeprefix(str(self.folder)).rpartition("~")[0]
+
+
+@dataclass(frozen=True, slots=True)
 class Preparation:
     """The settings by which raw records are prepared; `where` is the file of the definition, for messages.
 
     `fetched` is the folder with copies of raw files that are not local, each at `<scheme>/<rest of its address>`;
     `addresses` are the addresses of the raw files by the paths of their copies. `side_inputs` are the rows of the
-    side inputs, by the name of the argument of the transformation.
+    side inputs, by the name of the argument of the transformation. `line_files` are raw files, too, of which Spark
+    reads some lines.
     """
 
     definition: Definition
@@ -36,6 +53,7 @@ class Preparation:
     fetched: Path | None = None
     addresses: Mapping[str, str] = field(default_factory=dict)
     side_inputs: Mapping[str, DataFrame] = field(default_factory=dict)
+    line_files: LineFiles | None = None
 
     @property
     def source(self) -> Source:

@@ -122,9 +122,9 @@ def split_ticks(files: Sequence[InputFile], partitions: int, clock: SourceClock,
     range has more cells. If a footer has no arrival times, all events may have arrived at once.
     """
     stop = clock.last_tick + 1
+    files = [file for file in files if file.rows and not file.is_unreadable]
     if sum(file.rows for file in files) <= most:
         return [range(stop)]
-    files = [file for file in files if file.rows]
     has_arrival_times = all(file.min_arrival_ms is not None and file.max_arrival_ms is not None for file in files)
     blocks, events = _estimate_arrivals(files, clock)
     dense_blocks = max(1, most // max(1, partitions))
