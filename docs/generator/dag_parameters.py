@@ -14,7 +14,7 @@ from backstream.runs.bundled_files import bundled_folder
 from docs.generator.markdown import code, document, prose, sentence, table
 
 _SUFFIX = "_params"
-_HIDDEN = ("title", "description", "description_md", "section", "type", "allOf")
+_HIDDEN = ("title", "description", "description_md", "section", "type", "allOf", "not")
 
 
 def page() -> str:

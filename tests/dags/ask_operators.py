@@ -24,7 +24,9 @@ WRONG_FORMS: list[dict[str, Any]] = [
     {"since": "0001-01-01T00:00:00Z"},
     {"until": "9999-12-31T00:00:00Z"},
     {"chunk": "5h"},
+    {"since": "2999-01-01T00:00:00Z"},
 ]
+FOR_REPLAYS: list[dict[str, Any]] = [{"mode": "replay"}, {"delay": "45m"}, {"allowed_lateness": "1h"}]
 ADA = {"id": "7", "name": "ada"}
 AT = "2026-01-01T00:00:00+00:00"
 EVENTS: list[dict[str, Any]] = [
@@ -80,6 +82,7 @@ def tasks() -> dict[str, Any]:
         "asked": _asked(),
         "unknown": raised(lambda: _ask_for(colour="red")),
         "refused": [raised(lambda: _check(form)) for form in WRONG_FORMS],  # noqa: B023 - called at once
+        "without arrival times": [raised(lambda: _check(form, arrival_time=None)) for form in FOR_REPLAYS],  # noqa: B023
         "decisions": [_decision(event) for event in EVENTS],
         "alerts": _alerts(),
         "catalogs": [_provided("catalog", connection) for connection in CATALOGS],
@@ -171,16 +174,18 @@ def _asked() -> str:
     return repr(_ask_for(delay="45m", chunk=None, mode="replay", openlineage={}))
 
 
-def _check(form: dict[str, Any]) -> None:
-    """Check a form as every task does before it begins."""
+def _check(form: dict[str, Any], **source: Any) -> None:
+    """Check a form as every task does before it begins; `source` has other values of this section."""
     from airflow.sdk.definitions.param import process_params
 
-    from backstream.definition.loader import load_definition
+    from backstream.definition.loader import load_definition, parse_definition
     from backstream.orchestration.dags import reprocess_dag
     from backstream.runs.bundled_files import bundled_folder
 
     path = bundled_folder("definitions") / "flights.toml"
-    dag = reprocess_dag(load_definition(path), path)
+    content = load_definition(path).model_dump(mode="json")
+    changed = content | {"source": content["source"] | source, "backfill": {"mode": "recompute"}}
+    dag = reprocess_dag(parse_definition(changed, str(path)), path)
     process_params(dag, dag.get_task("plan"), SOUND_FORM | form, suppress_exception=False)
 
 

@@ -12,6 +12,10 @@ from backstream.lake.catalog_address import CatalogAddress
 
 Ask = Callable[..., Any]
 
+OTHER_YEAR = (
+    "should not be valid under {'description': 'outside source.event_time_range, 2013-01-01T05:00Z to "
+    "2014-01-01T05:00Z', 'type': 'string', 'pattern': '^(?!(2012|2013|2014)-)[0-9]{4}-'}"
+)
 PYTHON_OF_THE_DRIVER = f"spark.pyspark.driver.python={sys.executable}"
 
 
@@ -82,9 +86,21 @@ def test_a_task_refuses_a_form_in_the_words_of_the_server(seen: Any) -> None:
         "Invalid input for param reason: ' ' does not match '\\\\S'",
         "Invalid input for param reason: None is not of type 'string'",
         "Invalid input for param since: None is not of type 'string'",
-        "Invalid input for param since: '0001-01-01T00:00:00Z' does not match '^(19[789]|2\\\\d\\\\d)\\\\d-'",
-        "Invalid input for param until: '9999-12-31T00:00:00Z' does not match '^(19[789]|2\\\\d\\\\d)\\\\d-'",
+        f"Invalid input for param since: '0001-01-01T00:00:00Z' {OTHER_YEAR}",
+        f"Invalid input for param until: '9999-12-31T00:00:00Z' {OTHER_YEAR}",
         "Invalid input for param chunk: '5h' does not match '^[1-9]\\\\d*d$'",
+        f"Invalid input for param since: '2999-01-01T00:00:00Z' {OTHER_YEAR}",
+    ]
+
+
+def test_a_form_gives_the_reason_why_no_run_of_its_definition_can_be_a_replay(seen: Any) -> None:
+    reason = "source.arrival_time is missing, so the arrival order is unknown"
+    mode = f"{{'description': '{reason}', 'const': 'replay'}}"
+    text = f"{{'description': 'for a replay only, but {reason}', 'type': 'string'}}"
+    assert [message.splitlines()[0] for _, message in seen["without arrival times"]] == [
+        f"Invalid input for param mode: 'replay' should not be valid under {mode}",
+        f"Invalid input for param delay: '45m' should not be valid under {text}",
+        f"Invalid input for param allowed_lateness: '1h' should not be valid under {text}",
     ]
 
 

@@ -1,17 +1,20 @@
 """Define the parameters of the DAGs, which Airflow shows as a form.
 
-The Airflow server checks a form by its JSON schema before it starts a run, and each task checks it again.
+The Airflow server checks a form by its JSON schema before it starts a run, and each task checks it again. The
+schema of a parameter has no other parameter and no current time, so the task `plan` checks what depends on them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from airflow.sdk import Param
 
-from backstream.definition.loader import DELAYED
+from backstream.definition.loader import DELAYED, reason_against_mode
 from backstream.definition.model import Definition
-from backstream.eventtime.instants import duration_text, instant_text
+from backstream.eventtime.instants import DAY_MS, duration_text, instant_text, utc_datetime
 from backstream.eventtime.watermark_generators import StrategyKind
 from backstream.orchestration.params import AS_DEFINED
 from backstream.runs.chunk_groups import MAX_BATCHES
@@ -21,6 +24,8 @@ _DURATION = r"^(\d+(ms|s|m|h|d))+$"
 _DAYS = r"^[1-9]\d*d$"
 _YEARS = r"^(19[789]|2\d\d)\d-"
 """Years from 1970 to 2999: no source has events in the year 1 or 9999."""
+_MAX_YEARS = 30
+"""Years of events up to which a schema lists them; a longer list is not readable."""
 _REQUIRED: dict[str, Any] = {"type": ["null", "string"], "allOf": [{"type": "string"}]}
 """Type of a required text. Airflow's form marks an empty field as wrong at once if its type has no `null`."""
 
@@ -39,9 +44,12 @@ def reprocess_params(definition: Definition) -> dict[str, Param]:
     """Return the parameters of `reprocess_<name>`; the range and a reason are required."""
     first_ms, end_ms = definition.source.event_time_range
     ends = {
-        "since": _instant("Since", "Start of the range", f"Not before `{instant_text(first_ms)}`"),
+        "since": _instant("Since", "Start of the range", f"Not before `{instant_text(first_ms)}`", definition),
         "until": _instant(
-            "Until", "End of the range, excluded", f"Not after `{instant_text(end_ms)}` or in the future"
+            "Until",
+            "End of the range, excluded",
+            f"Not after `{instant_text(end_ms)}` or in the future",
+            definition,
         ),
     }
     ends["time_zone"] = Param(
@@ -99,10 +107,21 @@ def restate_params() -> dict[str, Param]:
     return ends | {"include_missing": missing, "dry_run": dry_run} | run_params
 
 
-def _instant(title: str, what: str, limit: str) -> Param:
-    """Return a parameter for an instant. The task `plan` checks its limits, since a schema has no current time."""
+def _refusal(schema: Mapping[str, Any], reason: str) -> dict[str, Any]:
+    """Return a schema that refuses the values of another one. The server's error contains the reason."""
+    return {"not": {"description": reason, **schema}}
+
+
+def _instant(title: str, what: str, limit: str, definition: Definition) -> Param:
+    """Return a parameter for an instant in a year with events. The task `plan` checks its exact limits."""
+    first_ms, end_ms = definition.source.event_time_range
+    # A text with an offset can have the year of the day before or after.
+    years = range(utc_datetime(first_ms - DAY_MS).year, utc_datetime(end_ms + DAY_MS).year + 1)
+    outside = f"outside source.event_time_range, {instant_text(first_ms)} to {instant_text(end_ms)}"
+    other_years = {"type": "string", "pattern": f"^(?!({'|'.join(map(str, years))})-)[0-9]{{4}}-"}
     return Param(
         **_REQUIRED,
+        **(_refusal(other_years, outside) if len(years) <= _MAX_YEARS else {}),
         format="date-time",
         pattern=_YEARS,
         title=title,
@@ -125,13 +144,12 @@ def _execution_params(definition: Definition) -> dict[str, Param]:
     form = {"mode": _mode(definition)}
     has_one_source = not definition.source.parts
     if has_one_source and watermark.strategy in DELAYED:
-        form["delay"] = _override("Delay", f"{duration_text(watermark.delay)}; replay only")
+        form["delay"] = _replay_override("Delay", duration_text(watermark.delay), definition)
     if has_one_source and watermark.strategy is not StrategyKind.NONE:
         idle = duration_text(watermark.idle_timeout) if watermark.idle_timeout else "never"
-        form["idle_timeout"] = _override("Idle timeout", f"{idle}; replay only")
-    form["allowed_lateness"] = _override(
-        "Allowed lateness", f"{duration_text(definition.lateness.allowed)}; replay only"
-    )
+        form["idle_timeout"] = _replay_override("Idle timeout", idle, definition)
+    allowed = duration_text(definition.lateness.allowed)
+    form["allowed_lateness"] = _replay_override("Allowed lateness", allowed, definition)
     form["chunk"] = _override("Chunk", f"{duration_text(definition.backfill.chunk)}; whole days", "7d", _DAYS)
     form["max_spark_jobs"] = Param(
         None,
@@ -147,10 +165,15 @@ def _execution_params(definition: Definition) -> dict[str, Param]:
 
 def _mode(definition: Definition) -> Param:
     defined = definition.backfill.mode.value
+    refused = [(mode, reason) for mode in Mode if (reason := reason_against_mode(definition, mode))]
+    refusal: dict[str, Any] = {}
+    if refused:
+        refusal["allOf"] = [_refusal({"const": mode.value}, reason) for mode, reason in refused]
     return Param(
         AS_DEFINED,
         type="string",
         enum=[AS_DEFINED, *(mode.value for mode in Mode)],
+        **refusal,
         title="Mode",
         description_md=(
             "`recompute`: use event time only; no record is late. `replay`: process records in arrival order. "
@@ -160,9 +183,23 @@ def _mode(definition: Definition) -> Param:
     )
 
 
-def _override(title: str, defined: str, example: str = "45m", pattern: str = _DURATION) -> Param:
+def _replay_override(title: str, defined: str, definition: Definition) -> Param:
+    """Return a parameter that a replay uses; if no run can be a replay, each value is refused."""
+    reason = reason_against_mode(definition, Mode.REPLAY)
+    refusal = _refusal({"type": "string"}, f"for a replay only, but {reason}") if reason else {}
+    return _override(title, f"{defined}; replay only", refusal=refusal)
+
+
+def _override(
+    title: str,
+    defined: str,
+    example: str = "45m",
+    pattern: str = _DURATION,
+    refusal: Mapping[str, Any] = MappingProxyType({}),
+) -> Param:
     return Param(
         None,
+        **refusal,
         type=["null", "string"],
         pattern=pattern,
         title=title,
