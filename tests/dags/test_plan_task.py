@@ -174,7 +174,7 @@ def test_a_run_that_airflow_starts_is_refused_in_the_words_of_the_form(
     file = Path(told["folder"]) / "clicks.toml"
     schemas = {name: {"schema": {"type": "string"}} for name in ("since", "until", "reason", "delay", "chunk")}
     values = {"since": "2024-03-01", "until": "2024-03-05", "reason": "why"} | typed
-    entry = DefinitionEntry("clicks", load_definition(file), "", file)
+    entry = DefinitionEntry("clicks", file)
 
     form = check_form(ReprocessForm("reprocess_clicks", schemas), values, entry, Home(file.parent / "home"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,10 @@ from tests.workflow.history import CLICKS, write_definition
 
 from backstream.lake.ledger import RunRow
 from backstream.pages.datasets import Dataset, load_datasets
-from backstream.pages.days import calendar_days
+from backstream.pages.days import find_day_spans
 from backstream.pages.definitions import DefinitionEntry
 from backstream.pages.store import PageStore
-from backstream.runs.dataset_state import DatasetState, DayIssue
+from backstream.runs.dataset_state import DatasetState, DayIssue, DayTotals
 from backstream.runs.home import DEFINITIONS_VARIABLE, Home
 from backstream.runs.requests import RunRequest
 
@@ -23,9 +24,12 @@ TOTALS = {"february": {day(number): figures(number, int(number in (1, 2))) for n
 
 
 def dataset(*newest_first: RunRow, state: DatasetState | None = None) -> Dataset:
-    days = calendar_days(newest_first, lambda run_id: TOTALS.get(run_id, {}), state)
-    entry = DefinitionEntry("flights", None, "", Path("flights.toml"))
-    return Dataset("flights", entry, newest_first, (), tuple(days), state, 0)
+    def figures(run_id: str) -> Mapping[int, DayTotals]:
+        return TOTALS.get(run_id, {})
+
+    spans = find_day_spans(newest_first, figures, state)
+    entry = DefinitionEntry("flights", Path("flights.toml"))
+    return Dataset("flights", entry, newest_first, (), tuple(spans), state, 0, figures)
 
 
 def issues(found: Dataset) -> list[tuple[str, int]]:

@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.pages.test_days import day, row, seen
+from tests.pages.test_days import day, no_figures, row, seen
 
 from backstream.eventtime.instants import HOUR_MS, utc_datetime
 from backstream.pages.datasets import Dataset
 from backstream.pages.day_story import StoryEvent, list_day_events
-from backstream.pages.days import calendar_days
+from backstream.pages.days import find_day_spans
 from backstream.pages.runs import RunAddress
 from backstream.pages.store import PageStore
 from backstream.runs.approval_request import ApprovalRequest
@@ -64,8 +64,8 @@ def story(tmp_path: Path) -> list[StoryEvent]:
     record_reconciled_days(home, "flights", [replace(compared, day_ms=day(0)), compared])
     revisions = [undo, refused, again, first]
     state = replace(seen(DayIssue(day(1), "stale", "1 input file changed: c", 5), end=3), at_ms=HOURS[10])
-    days = calendar_days(revisions, lambda _: {}, state)
-    dataset = Dataset("flights", None, tuple(revisions), (), tuple(days), state, HOURS[11])
+    spans = find_day_spans(revisions, no_figures, state)
+    dataset = Dataset("flights", None, tuple(revisions), (), tuple(spans), state, HOURS[11], no_figures)
     return list_day_events(PageStore(home, ""), dataset, day(1), revisions, {"again": {"changed": 3}})
 
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from backstream.eventtime.instants import DAY_MS, instant_ms
 from backstream.eventtime.intervals import Interval
 from backstream.lake.ledger import RunRow
+from backstream.pages.calendar_grid import calendar_years
 from backstream.pages.days import (
     CalendarDay,
     DayStatus,
+    FiguresOf,
     calendar_days,
-    calendar_years,
     consecutive_days,
     day_span,
     describe_day,
+    find_day_spans,
     runs_covering,
 )
 from backstream.runs.dataset_state import DatasetState, DayIssue, DayTotals
@@ -65,8 +69,18 @@ def statuses(*newest_first: RunRow, flagged: dict[str, list[int]] | None = None,
         name: {day(number): figures(number, int(number in days)) for number in range(9)}
         for name, days in (flagged or {}).items()
     }
-    found = calendar_days(newest_first, lambda run_id: counted.get(run_id, {}), **{"seen": None, **told})  # type: ignore[arg-type]
+    found = days_of(newest_first, lambda run_id: counted.get(run_id, {}), **{"seen": None, **told})  # type: ignore[arg-type]
     return [each.status.value for each in found]
+
+
+def days_of(
+    runs: Sequence[RunRow], figures: FiguresOf, seen: DatasetState | None, **told: Any
+) -> list[CalendarDay]:
+    return list(calendar_days(find_day_spans(runs, figures, seen, **told), figures))
+
+
+def no_figures(_: str) -> Mapping[int, DayTotals]:
+    return {}
 
 
 def test_nothing_is_known_of_nothing() -> None:
@@ -105,7 +119,7 @@ def test_a_refused_run_shows_on_the_days_that_nobody_published_until_a_later_one
 
 def test_the_loser_of_two_overlapping_runs_leaves_the_days_of_the_winner_as_they_are() -> None:
     loser, winner = row("loser", 1, 3, RunStatus.REFUSED), row("winner", 0, 3, verdict="warn")
-    days = calendar_days([loser, winner], lambda _: {day(2): figures(2, 1)}, None)
+    days = days_of([loser, winner], lambda _: {day(2): figures(2, 1)}, None)
     assert [(each.status.value, each.run_id) for each in days] == [
         ("pass", "winner"),
         ("pass", "winner"),
@@ -133,21 +147,21 @@ def test_a_day_published_since_the_newest_scan_is_not_stale() -> None:
     old, again = row("a", 0, 2), replace(row("b", 1, 2), started_at_ms=5, finished_at_ms=9)
     assert statuses(again, old, seen=found) == ["stale", "pass"]
     assert statuses(replace(again, started_at_ms=4), old, seen=found) == ["stale", "stale"]
-    day_again = calendar_days([again, old], lambda _: {}, found)[1]
+    day_again = days_of([again, old], no_figures, found)[1]
     assert describe_day(day_again) == "published, pass"
 
 
 def test_days_of_one_status_that_follow_one_another_are_one_stretch_the_newest_first() -> None:
     refused = replace(row("b", 5, 7, RunStatus.REFUSED, "fail"), finished_at_ms=2)
-    days = calendar_days([refused, row("c", 7, 8), row("a", 0, 2)], lambda _: {}, seen(end=8))
-    found = consecutive_days(days, [DayStatus.MISSING, DayStatus.FAILED])
+    spans = find_day_spans([refused, row("c", 7, 8), row("a", 0, 2)], no_figures, seen(end=8))
+    found = consecutive_days(spans, [DayStatus.MISSING, DayStatus.FAILED])
     assert [(each.status.value, each.days) for each in found] == [("failed", 2), ("missing", 3)]
     assert found[1].interval == Interval(day(2), day(5))
 
 
 def test_days_of_one_status_with_others_between_that_nothing_is_known_of_are_two_stretches() -> None:
     tried = [row(name, first, first + 1, RunStatus.FAILED) for name, first in (("c", 8), ("b", 5))]
-    found = consecutive_days(calendar_days([*tried, row("a", 0, 2)], lambda _: {}, None), [DayStatus.FAILED])
+    found = consecutive_days(find_day_spans([*tried, row("a", 0, 2)], no_figures, None), [DayStatus.FAILED])
     assert [each.interval.start_ms for each in found] == [day(8), day(5)]
 
 
@@ -176,7 +190,7 @@ def test_the_revisions_of_a_day_are_the_runs_whose_range_holds_it() -> None:
 
 
 def test_the_grid_has_a_table_per_year_and_a_cell_per_day_of_the_month() -> None:
-    days = calendar_days([row("a", 0, 400)], lambda _: {}, None)
+    days = days_of([row("a", 0, 400)], no_figures, None)
     found = calendar_years(days, "backfill_flights")
     assert [(each.year, len(each.months)) for each in found] == [(2025, 4), (2024, 11)]
     february = found[1].months[0]

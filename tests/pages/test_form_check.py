@@ -31,7 +31,7 @@ def entry(tmp_path_factory: pytest.TempPathFactory) -> DefinitionEntry:
     write_clicks(folder / "data/a.parquet", [(at("1 05:00"), at("1 05:01"), "A", 0, "home")])
     write_definition(folder, CLICKS)
     path = folder / "clicks.toml"
-    return DefinitionEntry("clicks", load_definition(path), "", path)
+    return DefinitionEntry("clicks", path)
 
 
 def check(entry: DefinitionEntry, **typed: str) -> FormCheck:
@@ -98,7 +98,7 @@ def test_the_effect_names_days_events_and_the_published_rows_with_their_run(tmp_
     asked = RunRequest("clicks", "reprocess_clicks", "manual", plan.triggered_by, requested_at_ms=0, by="ada")
     asked.write(home)
 
-    found = check(DefinitionEntry("clicks", load_definition(file), "", file), until="2024-03-04", reason="")
+    found = check(DefinitionEntry("clicks", file), until="2024-03-04", reason="")
 
     assert list(found.problems) == ["reason"]
     assert found.impact == Impact(
@@ -114,7 +114,7 @@ def test_the_effect_names_days_events_and_the_published_rows_with_their_run(tmp_
 def test_a_day_that_can_still_gain_events_is_refused_until_that_is_allowed(tmp_path: Path) -> None:
     write_clicks(tmp_path / "data/a.parquet", [(at("1 05:00"), at("1 05:01"), "A", 0, "home")])
     file = write_definition(tmp_path, CLICKS + '\n[backfill]\nmax_arrival_delay = "2d"\n')
-    entry = DefinitionEntry("clicks", load_definition(file), "", file)
+    entry = DefinitionEntry("clicks", file)
 
     assert problems(entry) == {"allow_unsealed": "cannot publish clicks as final: the day is not sealed"}
     assert problems(entry, allow_unsealed="true") == {}
@@ -123,7 +123,7 @@ def test_a_day_that_can_still_gain_events_is_refused_until_that_is_allowed(tmp_p
 def test_more_chunks_than_a_plan_can_hold_are_refused_at_their_length(tmp_path: Path) -> None:
     write_clicks(tmp_path / "data/a.parquet", [(at("1 05:00"), at("1 05:01"), "A", 0, "home")])
     file = write_definition(tmp_path, CLICKS + "\n[backfill]\nmax_chunks = 3\n")
-    entry = DefinitionEntry("clicks", load_definition(file), "", file)
+    entry = DefinitionEntry("clicks", file)
 
     assert list(problems(entry, until="2024-03-08")) == ["chunk"]
     assert problems(entry, until="2024-03-08", chunk="7d") == {}
@@ -132,7 +132,7 @@ def test_more_chunks_than_a_plan_can_hold_are_refused_at_their_length(tmp_path: 
 def test_a_mode_that_no_run_can_have_is_refused_with_its_reason(tmp_path: Path) -> None:
     write_clicks(tmp_path / "data/a.parquet", [(at("1 05:00"), at("1 05:01"), "A", 0, "home")])
     file = write_definition(tmp_path, CLICKS.replace('arrival_time = "arrived_at"\n', ""))
-    entry = DefinitionEntry("clicks", load_definition(file), "", file)
+    entry = DefinitionEntry("clicks", file)
     reason = "source.arrival_time is missing, so the arrival order is unknown"
 
     assert find_refused_choices(load_definition(file)) == {"mode": {"replay": reason}}
@@ -143,7 +143,7 @@ def test_a_mode_that_no_run_can_have_is_refused_with_its_reason(tmp_path: Path) 
 def test_files_that_the_run_prepares_first_make_the_effect_unknown_and_no_problem(tmp_path: Path) -> None:
     write_clicks(tmp_path / "data/a.parquet", [(at("1 05:00"), at("1 05:01"), "A", 0, "home")])
     file = write_definition(tmp_path, CLICKS.replace('key = ["page"]', 'key = ["page"]\nwhere = "page <> 1"'))
-    entry = DefinitionEntry("clicks", load_definition(file), "", file)
+    entry = DefinitionEntry("clicks", file)
 
     found = check(entry)
     assert (found.problems, found.impact) == ({}, None)

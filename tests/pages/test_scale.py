@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.long_history import write_history
+from benchmarks.long_history import LARGEST, write_history
 from benchmarks.page_times import pages
 
+from backstream.definition.loader import load_definition
+from backstream.definition.model import Definition
 from backstream.pages import lists
 from backstream.pages.filters import Filter
 from backstream.pages.store import PageStore
+from backstream.runs.dataset_state import DayTotals, load_day_totals
 from backstream.runs.home import CATALOG_VARIABLE, HOME_VARIABLE, Home
 
 DAYS, RUNS, DATASETS = 40, 220, 60
@@ -73,6 +76,33 @@ def test_no_page_grows_with_the_number_of_runs_or_datasets(home: Home, dag_ids: 
     store = PageStore.from_home(home)
     sizes = {name: len(build(store).html) for name, build in pages(dag_ids).items()}
     assert {name: size for name, size in sizes.items() if size > 450_000} == {}
+
+
+def test_a_first_request_reads_the_days_and_the_definitions_that_it_shows_only(
+    home: Home, dag_ids: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: dict[str, set[str]] = {"days": set(), "definitions": set()}
+
+    def load_days(path: Path) -> list[DayTotals]:
+        read["days"].add(path.parts[-3])
+        return load_day_totals(path)
+
+    def load(path: Path) -> Definition:
+        read["definitions"].add(path.stem)
+        return load_definition(path)
+
+    for name, folder in (("home", home.path), ("definitions", home.path.parent / "definitions")):
+        (tmp_path / name).symlink_to(folder)  # no cache has a file of these paths
+    monkeypatch.setenv("BACKSTREAM_DEFINITIONS", str(tmp_path / "definitions"))
+    monkeypatch.setattr("backstream.pages.store.load_day_totals", load_days)
+    monkeypatch.setattr("backstream.pages.definitions.load_definition", load)
+
+    html = lists.overview_page(PageStore.from_home(Home(tmp_path / "home")), dag_ids).html
+
+    shown = set(re.findall(r'id="d-(\w+)"', html))
+    assert len(shown) == 25
+    assert read["definitions"] == shown
+    assert shown <= read["days"] <= {*shown, LARGEST}, "only the largest dataset has a run with a warning"
 
 
 def test_a_second_request_reads_only_small_files_that_change(

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
+from itertools import islice
 
 from backstream.eventtime.instants import DAY_MS, SECOND_MS
 from backstream.eventtime.intervals import Interval
 from backstream.lake.ledger import RunRow
-from backstream.pages.days import CalendarDay, DayRange, DayStatus, calendar_days, consecutive_days
+from backstream.pages.days import (
+    CalendarDay,
+    DayRange,
+    DaySpan,
+    DayStatus,
+    FiguresOf,
+    calendar_days,
+    consecutive_days,
+    find_day_spans,
+)
 from backstream.pages.definitions import DefinitionEntry, find_definition_entry, load_definition_entries
 from backstream.pages.runs import load_requests_once
 from backstream.pages.store import PageStore, load_figures, load_observation
@@ -36,15 +46,19 @@ _NAMED = (DayStatus.FAILED, DayStatus.STALE, DayStatus.FAIL, DayStatus.WARN, Day
 
 @dataclass(frozen=True)
 class Dataset:
-    """Current state of one dataset; `runs` are its ended runs, newest first, `unended` all others."""
+    """Current state of one dataset; `runs` are its ended runs, newest first, `unended` all others.
+
+    `spans` are its days. The totals of days are read only for the days that are shown.
+    """
 
     name: str
     defined: DefinitionEntry | None
     runs: tuple[RunRow, ...]
     unended: tuple[RunState, ...]
-    days: tuple[CalendarDay, ...]
+    spans: tuple[DaySpan, ...]
     seen: DatasetState | None
     now_ms: int
+    figures: FiguresOf
 
     @property
     def dag_id(self) -> str:
@@ -79,23 +93,35 @@ class Dataset:
     @cached_property
     def published_range(self) -> Interval | None:
         """Range from the first to the last published day; days in between can be missing."""
-        days_ms = [day.day_ms for day in self.days if day.run_id]
-        return Interval(days_ms[0], days_ms[-1] + DAY_MS) if days_ms else None
+        published = [span.interval for span in self.spans if span.run_id]
+        return Interval(published[0].start_ms, published[-1].end_ms) if published else None
+
+    @cached_property
+    def days(self) -> list[CalendarDay]:
+        """All days in order, with their totals."""
+        return list(calendar_days(self.spans, self.figures))
 
     @cached_property
     def recent(self) -> list[DayTotals]:
         """Totals of the last published days."""
-        return [day.figures for day in self.days if day.figures][-_RECENT_DAYS:]
+        totals = (
+            found
+            for span in reversed(self.spans)
+            if span.run_id
+            for day_ms in reversed(span.days)
+            if (found := self.figures(span.run_id).get(day_ms))
+        )
+        return list(islice(totals, _RECENT_DAYS))[::-1]
 
     @cached_property
     def attention(self) -> list[DayRange]:
         """Ranges of days that need attention, newest first."""
-        return consecutive_days(self.days, _ATTENTION)
+        return consecutive_days(self.spans, _ATTENTION)
 
     @cached_property
     def verdict(self) -> str:
         """Worst verdict of the published days, whichever run ended last; `none` without published days."""
-        standing = {day.verdict for day in self.days}
+        standing = {span.verdict for span in self.spans}
         return next((verdict.value for verdict in _STANDING if verdict in standing), "none")
 
     @cached_property
@@ -106,7 +132,10 @@ class Dataset:
     @cached_property
     def counts(self) -> Counter[DayStatus]:
         """Number of days by status."""
-        return Counter(day.status for day in self.days)
+        counts = Counter[DayStatus]()
+        for span in self.spans:
+            counts[span.status] += len(span.days)
+        return counts
 
     def count(self, status: DayStatus) -> int:
         """Return the number of days with a status."""
@@ -115,7 +144,7 @@ class Dataset:
     @cached_property
     def stale(self) -> list[DayIssue]:
         """Known issues of the published days whose input has changed since."""
-        return [day.note for day in self.days if day.note and day.note.kind == "stale"]
+        return [span.note for span in self.spans if span.note and span.note.kind == "stale"]
 
     @property
     def stale_windows(self) -> int:
@@ -124,8 +153,11 @@ class Dataset:
 
     def day(self, day_ms: int) -> CalendarDay | None:
         """Return one day; None for a day outside the history."""
-        index = bisect_left(self.days, day_ms, key=lambda day: day.day_ms)
-        return self.days[index] if index < len(self.days) and self.days[index].day_ms == day_ms else None
+        index = bisect_right(self.spans, day_ms, key=lambda span: span.interval.start_ms) - 1
+        if index < 0 or day_ms not in self.spans[index].days:
+            return None
+        one_day = self.spans[index]._replace(interval=Interval(day_ms, day_ms + DAY_MS))
+        return next(calendar_days([one_day], self.figures))
 
 
 def load_datasets(records: PageStore, dag_ids: Collection[str]) -> list[Dataset]:
@@ -138,7 +170,7 @@ def load_datasets(records: PageStore, dag_ids: Collection[str]) -> list[Dataset]
     """
     entries = load_definition_entries()
     names = sorted(entries.keys() | records.datasets())
-    with pause_garbage_collection():  # the first request reads the days of all runs
+    with pause_garbage_collection():  # the first request reads files of all runs
         return [
             _load_dataset(records, name, entries.get(name))
             for name in names
@@ -160,17 +192,18 @@ def _load_dataset(records: PageStore, name: str, entry: DefinitionEntry | None) 
     runs = records.runs(name)
     unended = tuple(list_unfinished_runs(records.home, name, {row.run_id for row in runs}, now_ms))
     busy = tuple(run.interval for run in unended if run.state.is_active and run.interval)
-    days = _load_days(records.home, name, runs, records.modified_ns(name), busy)
-    return Dataset(name, entry, runs, unended, days, records.observation(name), now_ms)
+    spans = _load_spans(records.home, name, runs, records.modified_ns(name), busy)
+    figures = partial(load_figures, records.home, name)
+    return Dataset(name, entry, runs, unended, spans, records.observation(name), now_ms, figures)
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _load_days(
+def _load_spans(
     home: Home, name: str, runs: tuple[RunRow, ...], modified_ns: tuple[int, ...], busy: tuple[Interval, ...]
-) -> tuple[CalendarDay, ...]:
+) -> tuple[DaySpan, ...]:
     """Return the days of a dataset; the ledger rows and the times of the other files are the key of the cache."""
     del modified_ns
-    return tuple(calendar_days(runs, partial(load_figures, home, name), load_observation(home, name), busy))
+    return tuple(find_day_spans(runs, partial(load_figures, home, name), load_observation(home, name), busy))
 
 
 def find_dataset(records: PageStore, dag_id: str) -> Dataset | None:

@@ -1,21 +1,23 @@
-"""Compute the status of each UTC day of a dataset, and draw the days as a calendar."""
+"""Compute the status of each UTC day of a dataset.
+
+Consecutive days with the same state are one span, so the cost depends on the number of runs and issues, and not on
+the number of days.
+"""
 
 from __future__ import annotations
 
-import calendar
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
-from urllib.parse import urlencode
-
-from markupsafe import Markup, escape
 
 from backstream.eventtime.instants import DAY_MS, utc_datetime
 from backstream.eventtime.intervals import Interval
 from backstream.lake.ledger import RunRow
 from backstream.report.formatting import count_of, share_text
+from backstream.runs.allowed_ranges import round_to_days
 from backstream.runs.dataset_state import DatasetState, DayIssue, DayTotals
 from backstream.runs.results import Verdict, undone_run_id
 from backstream.runs.status import RunStatus
@@ -44,11 +46,28 @@ class DayStatus(StrEnum):
     """Not published; the day has events, and is before the first or after the last published day."""
 
 
-class CalendarDay(NamedTuple):
-    """One day; `run_id` is the run that published its current rows, and `verdict` is that of these rows.
+class DaySpan(NamedTuple):
+    """Consecutive days with the same state; `run_id` is the run that published their current rows.
 
-    `rejected` is a newer run that published nothing; the day keeps the status of its published rows.
+    `verdict` is that of these rows. `rejected` is a newer run that published nothing; the days keep the status of
+    their published rows. A span with a note is one day.
     """
+
+    interval: Interval
+    status: DayStatus
+    run_id: str | None
+    note: DayIssue | None
+    rejected: str | None
+    verdict: DayStatus | None
+
+    @property
+    def days(self) -> range:
+        """The starts of the days in ms."""
+        return range(self.interval.start_ms, self.interval.end_ms, DAY_MS)
+
+
+class CalendarDay(NamedTuple):
+    """One day of a span, with the totals of its run."""
 
     day_ms: int
     status: DayStatus
@@ -73,9 +92,9 @@ class DayRange:
         return (self.interval.end_ms - self.interval.start_ms) // DAY_MS
 
 
-def calendar_days(
+def find_day_spans(
     runs: Sequence[RunRow], figures: FiguresOf, seen: DatasetState | None, running: Iterable[Interval] = ()
-) -> list[CalendarDay]:
+) -> list[DaySpan]:
     """Return the days of the history in order, and the days of runs.
 
     The history covers the published days and the days from the first to the last event of the source. A run that
@@ -83,56 +102,70 @@ def calendar_days(
 
     Args:
         runs: rows of the dataset in the ledger, newest first.
-        figures: totals of a run by day.
+        figures: totals of a run by day; called only for the runs whose verdict is not `pass`.
         seen: newest scan of the source.
         running: ranges of the runs in progress.
     """
-    published, failures = _split_by_day(runs)
-    busy = {day_ms for interval in running for day_ms in _days(interval)}
-    history = {*published, *_days_of_events(seen, published)}
-    failed = {day_ms for day_ms, row in failures.items() if day_ms in history or _is_newer(row, seen)}
-    issues, gaps = _issues_by_day(seen), _gaps(seen, published)
-    publishers = {row.run_id: row for row in published.values()}
-    totals = {run_id: figures(run_id) for run_id in publishers}
-    problems = {run_id: _problem_days(row, totals[run_id]) for run_id, row in publishers.items()}
-    days = []
-    for day_ms in sorted({*history, *failed, *busy}):
-        row, failure = published.get(day_ms), failures.get(day_ms)
+    parts = _split_by_run(runs)
+    published = [part for part in parts if part.publisher]
+    history = _history(seen, published)
+    gaps, busy = _gaps(seen, published), [round_to_days(interval) for interval in running]
+    issues = _issues_by_day(seen)
+    publishers = {part.publisher.run_id: part.publisher for part in parts if part.publisher}
+    problems = {run_id: _problem_days(row, figures) for run_id, row in publishers.items()}
+    days = {*issues, *(day_ms for found in problems.values() for day_ms in found or ())}
+    spans = []
+    for part in _cut(parts, [*busy, history, gaps, *(Interval(day_ms, day_ms + DAY_MS) for day_ms in days)]):
+        day_ms, row, failure = part.interval.start_ms, part.publisher, part.failure
+        is_known = row is not None or history.start_ms <= day_ms < history.end_ms
+        is_failed = failure is not None and (is_known or _is_newer(failure, seen))
+        is_busy = any(interval.start_ms <= day_ms < interval.end_ms for interval in busy)
+        if not (is_known or is_failed or is_busy):
+            continue
         issue = _current_issue(issues.get(day_ms), row, seen)
         verdict = _verdict(day_ms, row, problems) if row else None
-        status = verdict or _unpublished_status(day_ms, gaps, issue, is_failed=day_ms in failed)
+        status = verdict or _unpublished_status(day_ms, gaps, issue, is_failed=is_failed)
         if verdict and issue and issue.kind == "stale":
             status = DayStatus.STALE
-        days.append(
-            CalendarDay(
-                day_ms,
-                DayStatus.RUNNING if day_ms in busy else status,
+        spans.append(
+            DaySpan(
+                part.interval,
+                DayStatus.RUNNING if is_busy else status,
                 row.run_id if row else None,
-                totals[row.run_id].get(day_ms) if row else None,
                 issue,
                 failure.run_id if row and failure else None,
                 verdict,
             )
         )
-    return days
+    return spans
 
 
-def consecutive_days(days: Sequence[CalendarDay], statuses: Iterable[DayStatus]) -> list[DayRange]:
+def calendar_days(spans: Iterable[DaySpan], figures: FiguresOf) -> Iterator[CalendarDay]:
+    """Yield the days of spans, in order, with the totals of the runs that published them."""
+    for span in spans:
+        totals = figures(span.run_id) if span.run_id else {}
+        for day_ms in span.days:
+            yield CalendarDay(
+                day_ms, span.status, span.run_id, totals.get(day_ms), span.note, span.rejected, span.verdict
+            )
+
+
+def consecutive_days(spans: Sequence[DaySpan], statuses: Iterable[DayStatus]) -> list[DayRange]:
     """Return the ranges of consecutive days with one of these statuses, newest first."""
     wanted = set(statuses)
-    groups: list[list[CalendarDay]] = []
-    for before, day in pairwise([None, *days]):
-        if day is None or day.status not in wanted:
+    groups: list[list[DaySpan]] = []
+    for span in spans:
+        if span.status not in wanted:
             continue
-        if groups and before and groups[-1][-1] is before and _is_next(before, day):
-            groups[-1].append(day)
+        if groups and _is_next(groups[-1][-1], span):
+            groups[-1].append(span)
         else:
-            groups.append([day])
+            groups.append([span])
     return [_day_range(group) for group in reversed(groups)]
 
 
-def _is_next(before: CalendarDay, day: CalendarDay) -> bool:
-    return before.status is day.status and before.day_ms + DAY_MS == day.day_ms
+def _is_next(before: DaySpan, span: DaySpan) -> bool:
+    return before.status is span.status and before.interval.end_ms == span.interval.start_ms
 
 
 def runs_covering(runs: Sequence[RunRow], day_ms: int) -> list[RunRow]:
@@ -140,33 +173,62 @@ def runs_covering(runs: Sequence[RunRow], day_ms: int) -> list[RunRow]:
     return [row for row in runs if row.since_ms < day_ms + DAY_MS and day_ms < row.until_ms]
 
 
-def _day_range(days: Sequence[CalendarDay]) -> DayRange:
-    notes = dict.fromkeys(day.note.reason for day in days if day.note and day.note.reason)
-    return DayRange(days[0].status, Interval(days[0].day_ms, days[-1].day_ms + DAY_MS), tuple(notes))
+def _day_range(spans: Sequence[DaySpan]) -> DayRange:
+    notes = dict.fromkeys(span.note.reason for span in spans if span.note and span.note.reason)
+    return DayRange(spans[0].status, Interval(spans[0].interval.start_ms, spans[-1].interval.end_ms), tuple(notes))
 
 
-def _split_by_day(runs: Sequence[RunRow]) -> tuple[dict[int, RunRow], dict[int, RunRow]]:
-    """Return, by day, the run with the current rows, and a newer run that published nothing."""
+class _Part(NamedTuple):
+    """Consecutive days with the same runs: that of the current rows, and a newer one that published nothing."""
+
+    interval: Interval
+    publisher: RunRow | None
+    failure: RunRow | None
+
+
+def _split_by_run(runs: Sequence[RunRow]) -> list[_Part]:
+    """Return the time of all runs, in parts with the same runs, in order of time."""
     undone = {run_id for row in runs if (run_id := undone_run_id(row.run_id))}
-    published: dict[int, RunRow] = {}
-    failures: dict[int, RunRow] = {}
-    for row in reversed(runs):
-        if undone_run_id(row.run_id) or row.run_id in undone:
-            continue
-        for day_ms in _days(Interval(row.since_ms, row.until_ms)):
-            if row.status is RunStatus.PUBLISHED:
-                published[day_ms] = row
-                failures.pop(day_ms, None)
-            else:
-                failures[day_ms] = row
-    return published, failures
+    counted = [row for row in reversed(runs) if row.run_id not in undone and not undone_run_id(row.run_id)]
+    ranges = [round_to_days(Interval(row.since_ms, row.until_ms)) for row in counted]
+    edges = sorted({edge for each in ranges for edge in (each.start_ms, each.end_ms)})
+    publishers: list[RunRow | None] = [None] * len(edges)
+    failures: list[RunRow | None] = [None] * len(edges)
+    for row, each in zip(counted, ranges, strict=True):
+        covered = slice(bisect_left(edges, each.start_ms), bisect_left(edges, each.end_ms))
+        count = covered.stop - covered.start
+        if row.status is RunStatus.PUBLISHED:
+            publishers[covered] = [row] * count
+            failures[covered] = [None] * count
+        else:
+            failures[covered] = [row] * count
+    intervals = (Interval(start_ms, end_ms) for start_ms, end_ms in pairwise(edges))
+    # The last edge begins no part.
+    return [_Part(*part) for part in zip(intervals, publishers[:-1], failures[:-1], strict=True)]
 
 
-def _problem_days(row: RunRow, totals: Mapping[int, DayTotals]) -> set[int] | None:
+def _cut(parts: Sequence[_Part], intervals: Iterable[Interval]) -> Iterator[_Part]:
+    """Yield all time between the first and the last edge, cut at the edges of parts and of intervals."""
+    ends = {edge for each in intervals for edge in (each.start_ms, each.end_ms)}
+    edges = sorted(ends.union(*((part.interval.start_ms, part.interval.end_ms) for part in parts)))
+    following = iter([*parts, None])
+    part = next(following)
+    for start_ms, end_ms in pairwise(edges):
+        while part and part.interval.end_ms <= start_ms:
+            part = next(following)
+        is_covered = part is not None and part.interval.start_ms <= start_ms
+        yield _Part(
+            Interval(start_ms, end_ms),
+            part.publisher if part and is_covered else None,
+            part.failure if part and is_covered else None,
+        )
+
+
+def _problem_days(row: RunRow, figures: FiguresOf) -> set[int] | None:
     """Return the days that caused a verdict below pass; None for all days, if no single day is the cause."""
     if row.verdict in (None, Verdict.PASS):
         return set()
-    return {day_ms for day_ms, day in totals.items() if day.problem_windows} or None
+    return {day_ms for day_ms, day in figures(row.run_id).items() if day.problem_windows} or None
 
 
 def _verdict(day_ms: int, row: RunRow, problems: Mapping[str, set[int] | None]) -> DayStatus:
@@ -177,17 +239,17 @@ def _verdict(day_ms: int, row: RunRow, problems: Mapping[str, set[int] | None]) 
     return DayStatus.WARN if row.verdict is Verdict.WARN else DayStatus.FAIL
 
 
-def _gaps(seen: DatasetState | None, published: Collection[int]) -> Interval:
+def _gaps(seen: DatasetState | None, published: Sequence[_Part]) -> Interval:
     """Return the time in which an unpublished day is missing: between the first and the last published day.
 
     If the definition uses seals, it lasts to the last day with events: a sealed day there is due.
     """
     if not published:
         return Interval(0, 0)
-    last_ms = max(published)
+    last_ms = published[-1].interval.end_ms
     if seen and seen.unsealed is not None and seen.end_day_ms is not None:
         last_ms = max(last_ms, seen.end_day_ms)
-    return Interval(min(published), last_ms)
+    return Interval(published[0].interval.start_ms, last_ms)
 
 
 def _unpublished_status(day_ms: int, gaps: Interval, issue: DayIssue | None, *, is_failed: bool) -> DayStatus:
@@ -196,7 +258,7 @@ def _unpublished_status(day_ms: int, gaps: Interval, issue: DayIssue | None, *, 
         return DayStatus.FAILED
     if issue and issue.kind == "open":
         return DayStatus.OPEN
-    return DayStatus.MISSING if gaps.start_ms < day_ms < gaps.end_ms else DayStatus.UNPUBLISHED
+    return DayStatus.MISSING if gaps.start_ms <= day_ms < gaps.end_ms else DayStatus.UNPUBLISHED
 
 
 def _issues_by_day(seen: DatasetState | None) -> dict[int, DayIssue]:
@@ -214,16 +276,13 @@ def _is_newer(row: RunRow, seen: DatasetState | None) -> bool:
     return seen is None or row.finished_at_ms > seen.at_ms
 
 
-def _days_of_events(seen: DatasetState | None, published: Collection[int]) -> Iterator[int]:
-    """Yield the days from the first to the last event, or published day if there was no scan."""
+def _history(seen: DatasetState | None, published: Sequence[_Part]) -> Interval:
+    """Return the days from the first to the last event, or published day if there was no scan."""
     if seen and seen.span:
-        yield from _days(seen.span)
-    elif published:
-        yield from _days(Interval(min(published), max(published) + DAY_MS))
-
-
-def _days(interval: Interval) -> Iterator[int]:
-    yield from range(interval.start_ms // DAY_MS * DAY_MS, interval.end_ms, DAY_MS)
+        return round_to_days(seen.span)
+    if published:
+        return Interval(published[0].interval.start_ms, published[-1].interval.end_ms)
+    return Interval(0, 0)
 
 
 STATUS_WORDS = {
@@ -237,41 +296,6 @@ STATUS_WORDS = {
     DayStatus.MISSING: "missing",
     DayStatus.UNPUBLISHED: "not published yet",
 }
-_LINK = Markup('<td><a class="day s-{}" href="{}&amp;day={}" title="{}"></a></td>')
-_NO_DAY = Markup("<td></td>")
-_MAX_MONTH_DAYS = 31
-
-
-@dataclass(frozen=True, slots=True)
-class Month:
-    """A row of the calendar: name and 31 cells."""
-
-    name: str
-    cells: Markup
-
-
-@dataclass(frozen=True, slots=True)
-class Year:
-    """A year of the calendar."""
-
-    year: int
-    months: tuple[Month, ...]
-
-
-def calendar_years(days: Sequence[CalendarDay], dag_id: str) -> list[Year]:
-    """Return the calendar, newest year first; years without days are omitted."""
-    base = escape("day?" + urlencode({"dag_id": dag_id}))
-    cells: dict[tuple[int, int], dict[int, Markup]] = {}
-    for day in days:
-        at = utc_datetime(day.day_ms)
-        iso = f"{at.year:04d}-{at.month:02d}-{at.day:02d}"
-        cell = _LINK.format(day.status.value, base, iso, f"{at.day} {at:%b %Y}: {describe_day(day)}")
-        cells.setdefault((at.year, at.month), {})[at.day] = cell
-    years: dict[int, list[Month]] = {}
-    for (year, month), month_cells in sorted(cells.items()):
-        row = Markup("").join(month_cells.get(number, _NO_DAY) for number in range(1, _MAX_MONTH_DAYS + 1))
-        years.setdefault(year, []).append(Month(calendar.month_abbr[month], row))
-    return [Year(year, tuple(months)) for year, months in sorted(years.items(), reverse=True)]
 
 
 def describe_day(day: CalendarDay) -> str:

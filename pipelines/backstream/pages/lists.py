@@ -118,11 +118,11 @@ def _select_datasets(loaded: Collection[Dataset], chosen: Filter) -> list[Datase
 
 def _has_dataset(chosen: Filter, dataset: Dataset) -> bool:
     """Return whether the filter selects a dataset: a text in its name or description, and a status of its days."""
-    definition = dataset.defined.definition if dataset.defined else None
+    description = dataset.defined.description if dataset.defined else ""
     has_status = not chosen.status or any(
         status == chosen.status and dataset.count(status) for status in DayStatus
     )
-    return has_status and chosen.has_text(dataset.name, (definition and definition.description) or "")
+    return has_status and chosen.has_text(dataset.name, description)
 
 
 def _list_runs(records: PageStore, dag_ids: Collection[str], found: Dataset | None) -> list[RunState]:

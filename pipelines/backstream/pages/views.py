@@ -11,6 +11,7 @@ from backstream.errors import BackstreamError, SpecError
 from backstream.eventtime.instants import DAY_MS, instant_ms, instant_text
 from backstream.pages import datasets, days
 from backstream.pages.airflow import Airflow, DagRun, RejectedError
+from backstream.pages.calendar_grid import calendar_years
 from backstream.pages.day_story import list_day_events
 from backstream.pages.days import DayStatus, runs_covering
 from backstream.pages.definitions import DefinitionEntry, find_definition_entry
@@ -46,7 +47,7 @@ def windows_page(records: PageStore, dag_id: str, chosen: Filter = _ALL, *, may_
         tab="dataset",
         chosen=chosen,
         shown=len(shown),
-        years=days.calendar_years(shown, dag_id),
+        years=calendar_years(shown, dag_id),
         counts=[(status, found.count(status)) for status in DayStatus if found.count(status)],
         attention=ranges[:_MAX_RANGES],
         more=len(ranges[_MAX_RANGES:]),

@@ -100,6 +100,8 @@ def list_unfinished_runs(
         for folder in _list_folders(home, dataset)
         if folder.path.name not in recorded and not folder.publication.exists()
     ]
+    if not folders:
+        return []
     requests = _load_requests(home, dataset)
     runs = (load_run_state(folder, None, requests, now_ms) for folder in folders[:_MAX_UNENDED])
     return add_dismissals(home, (run for run in runs if run and run.state is not RunStatus.DRY_RUN))
