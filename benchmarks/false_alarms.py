@@ -6,6 +6,9 @@ Each week is a run, and so is each day. The past runs are the 13 weeks before it
 a week that grows by half, so each of its alarms is false. The year of flights has storms and holidays, so some of
 its alarms are true.
 
+An hour of an airport or of a synthetic partition without an event is missing. Without bands, each missing hour is
+an alarm. With bands, only an hour that was never empty in past weeks is one.
+
 The first half of the flights and some seeds allow values of `[quality.bands]`. The rates are stated on the second
 half and on other seeds. A value is allowed if each check has alarms in at most 1% of the synthetic runs and in at
 most 20% of the runs of flights.
@@ -24,7 +27,7 @@ from rich.table import Table
 from backstream.definition.run_sections import Bands, Quality
 from backstream.eventtime.instants import DAY_MS
 from backstream.quality.audit_frame import volume_score
-from backstream.quality.bands import WEEK_MS, bands_frame, sum_by_window_start
+from backstream.quality.bands import WEEK_MS, bands_frame, find_never_empty
 
 SELECTION_SEEDS, STATED_SEEDS = (0, 1), (2, 3, 4)
 _WIDTHS, _OUTSIDE_RATIOS = (3.0, 4.0, 5.0), (0.05, 0.1)
@@ -34,9 +37,12 @@ _HOUR = pd.Timedelta(hours=1)
 _DELAY = pd.Timedelta(hours=1)
 _HOURS_OF_WEEK, _WEEKS = 168, 52
 _MAX_SCORE = 3.5
-_FIXED_COLUMNS = ("fixed: volume", "fixed: late share")
+_SHARES = (0.9, 0.08, 0.02)
+"""The shares of the synthetic partitions: the smallest one has 1 to 10 events in an hour."""
+_FIXED_COLUMNS = ("fixed: volume", "fixed: late share", "fixed: missing")
 _BANDS = ("events", "late share", "completeness")
-_COLUMNS = ("windows outside", *_BANDS, *_FIXED_COLUMNS)
+_ALARMS = ("never empty", *_FIXED_COLUMNS)
+_COLUMNS = ("windows outside", "hours covered", *_BANDS, *_ALARMS)
 _SIZES = (("weeks", WEEK_MS), ("days", DAY_MS))
 
 
@@ -55,46 +61,55 @@ def flights() -> pd.DataFrame:
         events=("present", "sum"), expected=("present", "size"), late=("late", "sum")
     )
     hours["completeness"] = hours["events"] / hours["expected"]
-    with_drops: pd.DataFrame = hours.assign(dropped=0)
+    with_drops: pd.DataFrame = hours.rename(columns={"origin": "source_partition"}).assign(dropped=0)
     return with_drops
 
 
 def synthetic(seed: int) -> pd.DataFrame:
-    """Return a year of hours: Poisson counts around a growing week; late and missing events are binomial."""
+    """Return a year of hours of three partitions: Poisson counts around a growing week, some late or missing."""
     chance = np.random.default_rng(seed)
     hour = np.arange(_WEEKS * _HOURS_OF_WEEK)
     shape = 1.2 + np.sin(2 * np.pi * hour / 24) + 0.4 * (hour % _HOURS_OF_WEEK < 5 * 24)
     expected = chance.poisson(200 * shape * (1 + 0.5 * hour / len(hour)))
     events = chance.binomial(expected, 0.99)
     late = chance.binomial(events, 0.02 + 0.06 * (hour % _HOURS_OF_WEEK > 6 * 24))
-    return pd.DataFrame(
-        {
-            "window_start": pd.Timestamp("2018-01-01", tz="UTC").as_unit("ms") + hour * _HOUR,
-            "events": events,
-            "late": late,
-            "dropped": 0,
-            "completeness": events / np.maximum(expected, 1),
-        }
+    of_partitions = chance.multinomial(events, _SHARES).T
+    return pd.concat(
+        pd.DataFrame(
+            {
+                "source_partition": f"p{number}",
+                "window_start": pd.Timestamp("2018-01-01", tz="UTC").as_unit("ms") + hour * _HOUR,
+                "events": counts,
+                "late": late if number == 0 else 0,
+                "dropped": 0,
+                "completeness": events / np.maximum(expected, 1),
+            }
+        )
+        for number, counts in enumerate(of_partitions)
     )
 
 
 def measure_runs(year: pd.DataFrame, run_ms: int, bands: Bands) -> pd.DataFrame:
     """Return one row per run with enough past weeks.
 
-    `events`, `late share`, and `completeness` are shares of windows outside of their band. The columns of fixed
-    limits are alarms.
+    `events`, `late share`, and `completeness` are shares of windows outside of their band. `hours covered` is the
+    share of the hours with events whose loss would be an alarm. The other columns are alarms.
     """
-    windows = sum_by_window_start(year)
-    starts_ms = year["window_start"].dt.as_unit("ms").astype("int64")
-    sums_ms = windows["window_start"].dt.as_unit("ms").astype("int64")
+    year = year.reset_index(drop=True)
+    cells = _all_cells(year)
+    starts_ms, cells_ms = (each["window_start"].dt.as_unit("ms").astype("int64") for each in (year, cells))
     rows = []
     for since_ms in range(int(starts_ms.min()) + bands.min_weeks * WEEK_MS, int(starts_ms.max()) + 1, run_ms):
-        past = windows[(sums_ms >= since_ms - bands.max_weeks * WEEK_MS) & (sums_ms < since_ms)]
-        run = year[(starts_ms >= since_ms) & (starts_ms < since_ms + run_ms)]
+        first_ms, end_ms = since_ms - bands.max_weeks * WEEK_MS, since_ms + run_ms
+        past = year[(starts_ms >= first_ms) & (starts_ms < since_ms)]
+        run = year[(starts_ms >= since_ms) & (starts_ms < end_ms)]
         if run.empty:
             continue
         found = bands_frame(run, past, bands)
-        rates = past["events"].groupby((since_ms - sums_ms[past.index] - 1) // run_ms).sum()
+        past_cells = cells[(cells_ms >= first_ms) & (cells_ms < since_ms)]
+        run_cells = cells[(cells_ms >= since_ms) & (cells_ms < end_ms)]
+        is_empty, is_limited = run_cells["events"] == 0, find_never_empty(run_cells, past_cells, bands)
+        rates = past["events"].groupby((since_ms - starts_ms[past.index] - 1) // run_ms).sum()
         late = (run["late"].sum() + run["dropped"].sum()) / max(run["events"].sum(), 1)
         rows.append(
             {
@@ -102,6 +117,9 @@ def measure_runs(year: pd.DataFrame, run_ms: int, bands: Bands) -> pd.DataFrame:
                 "events": 1 - found["is_usual_volume"].mean(),
                 "late share": 1 - found["is_usual_lateness"].mean(),
                 "completeness": 1 - found["is_usual_completeness"].mean(),
+                "hours covered": is_limited[~is_empty].mean(),
+                "never empty": (is_limited & is_empty).any(),
+                "fixed: missing": is_empty.any(),
                 "fixed: volume": volume_score(float(run["events"].sum()), list(rates)) > _MAX_SCORE,
                 "fixed: late share": late > Quality().late_ratio.warn,
             }
@@ -109,11 +127,21 @@ def measure_runs(year: pd.DataFrame, run_ms: int, bands: Bands) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def _all_cells(windows: pd.DataFrame) -> pd.DataFrame:
+    """Return the events of each partition in each hour; 0 in an hour without a window."""
+    starts, partitions = windows["window_start"], sorted(set(windows["source_partition"]))
+    hours = pd.date_range(starts.min(), starts.max(), freq=_HOUR).as_unit("ms")
+    cells = pd.MultiIndex.from_product([partitions, hours], names=["source_partition", "window_start"])
+    counts: pd.DataFrame = windows.set_index(cells.names)[["events"]].reindex(cells, fill_value=0).reset_index()
+    return counts
+
+
 def count_alarms(runs: pd.DataFrame, outside_ratio: float) -> pd.Series:
-    """Return the share of runs with an alarm of each check, and the mean share of windows outside."""
+    """Return the share of runs with an alarm of each check, and the mean shares of windows."""
     is_alarm = {name: (runs[name] > outside_ratio + 1e-9).mean() for name in _BANDS}
-    fixed = {name: runs[name].mean() for name in _FIXED_COLUMNS}
-    return pd.Series({"windows outside": runs["events"].mean()} | is_alarm | fixed)
+    fixed = {name: runs[name].mean() for name in _ALARMS}
+    shares = {"windows outside": runs["events"].mean(), "hours covered": runs["hours covered"].mean()}
+    return pd.Series(shares | is_alarm | fixed)
 
 
 def select_defaults() -> Iterator[tuple[float, float, float, float, bool]]:
@@ -128,7 +156,7 @@ def select_defaults() -> Iterator[tuple[float, float, float, float, bool]]:
         made = [_measure_years(SELECTION_SEEDS, run_ms, Bands(width=width)) for _, run_ms in _SIZES]
         for outside_ratio in _OUTSIDE_RATIOS:
             of_real, of_made = (
-                max(count_alarms(runs, outside_ratio)[list(_BANDS)].max() for runs in each)
+                max(count_alarms(runs, outside_ratio)[[*_BANDS, "never empty"]].max() for runs in each)
                 for each in (real, made)
             )
             yield width, outside_ratio, of_real, of_made, of_made <= _MAX_FALSE and of_real <= _MAX_OF_FLIGHTS

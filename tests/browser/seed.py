@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from tests.browser.visits import publish_visits, write_definition
 from tests.lake.conftest import Lake
 
+from backstream.definition.run_sections import Quality
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS, instant_ms, instant_text, utc_datetime
 from backstream.lake.ledger import record_checks, record_run, run_row
 from backstream.lake.publish import publish_range
@@ -170,7 +171,7 @@ def frame_of(
     frame["dropped_ratio"] = (frame["dropped"] / frame["events"].clip(lower=1)).astype("float64")
     frame["completeness"] = frame["is_present"].astype("float64")
     frame["is_counted_on"] = frame["is_present"]
-    frame = frame.assign(has_band=True, is_limited=False, band_low=60.0, band_high=170.0)
+    frame = frame.assign(has_band=True, is_limited=True, band_low=60.0, band_high=170.0)
     return frame[WINDOW_COLUMNS]
 
 
@@ -180,7 +181,7 @@ def leave(
     """Write the files of a run and its rows in the ledger."""
     plan.write()
     frame.to_parquet(plan.folder.audit_frame, index=False)
-    write_day_totals(plan.folder.day_totals, compute_day_totals(frame, 0.5))
+    write_day_totals(plan.folder.day_totals, compute_day_totals(frame, Quality()))
     audit = Audit(plan.run_id, "window_audit", worst_verdict(checks), "seeded", tuple(checks))
     audit.write(plan.folder.audit_result)
     plan.folder.report.write_text(

@@ -24,7 +24,7 @@ from tests.quality.example_run import (
     results_of,
 )
 from tests.quality.faults import changed, deleted, everywhere, past_weeks
-from tests.quality.mutations import WINDOW, share
+from tests.quality.mutations import SOFT_MISSING, WINDOW, share
 
 from backstream.quality.evidence import RunEvidence
 from backstream.quality.gate import evaluate_suite
@@ -173,6 +173,7 @@ def test_importing_the_gate_does_not_import_great_expectations() -> None:
     assert found.stdout == "False\n"
 
 
+SUNDAY = 6
 LATE_AS_USUAL = [row | {"on_time": 45, "late": 5} for row in good()]
 
 
@@ -187,6 +188,15 @@ def judged_after(past: pd.DataFrame, rows: list[Row], timetable: Path, rates: Se
         panes=[panes_of(rows)],
         load_evidence=lambda: RunEvidence(past=rates, past_windows=past),
     )[0]
+
+
+def with_events_at_six(past: pd.DataFrame, events: Sequence[int]) -> pd.DataFrame:
+    """Return past weeks with these events of source partition b in the window that `deleted` removes."""
+    starts = past["window_start"].dt
+    is_six = (past["source_partition"] == "b") & (starts.dayofweek == SUNDAY) & (starts.hour == 6)
+    weeks = past[is_six].iloc[: len(events)].assign(events=[float(count) for count in events])
+    changed_past: pd.DataFrame = pd.concat([past[~is_six], weeks])
+    return changed_past
 
 
 def warnings(audit: Audit) -> list[str]:
@@ -206,10 +216,25 @@ def test_a_band_replaces_the_soft_limit_of_the_late_share(timetable: Path) -> No
 
 
 def test_a_band_replaces_the_soft_limit_of_missing_windows_and_keeps_the_hard_one(timetable: Path) -> None:
-    usual = past_weeks(completeness=0.5)
+    usual = with_events_at_six(past_weeks(completeness=0.5), [50, 50, 50, 0])
     assert warnings(judged_after(usual, deleted(good()), timetable)) == []
     assert judged_after(past_weeks(weeks=3), deleted(good()), timetable).verdict is Verdict.WARN
     assert judged_after(usual, good()[:24], timetable).verdict is Verdict.FAIL
+
+
+def test_a_window_that_was_never_empty_in_past_weeks_keeps_its_soft_limit(timetable: Path) -> None:
+    found = {}
+    for events in ((50, 50, 50, 50), (50, 50, 50, 0), (16, 16, 16, 16), (15, 15, 15, 15), (50, 50, 50)):
+        past = with_events_at_six(past_weeks(completeness=0.5), events)
+        found[events] = warnings(judged_after(past, deleted(good()), timetable))
+    # With 15 usual events, a window is empty by chance as often as events are beyond an edge of the band.
+    assert found == {
+        (50, 50, 50, 50): [SOFT_MISSING],
+        (50, 50, 50, 0): [],
+        (16, 16, 16, 16): [SOFT_MISSING],
+        (15, 15, 15, 15): [],
+        (50, 50, 50): [],
+    }
 
 
 def test_a_band_replaces_the_fixed_limit_of_the_volume(timetable: Path) -> None:
@@ -231,5 +256,5 @@ def test_an_audit_frame_has_the_bands_of_its_windows(timetable: Path) -> None:
         load_evidence=lambda: RunEvidence(past_windows=past_weeks()),
     )
     assert frame["has_band"].all()
-    assert not frame["is_limited"].any()
+    assert frame["is_limited"].all(), "no past week has an empty window"
     assert list(zip(frame["band_low"], frame["band_high"], strict=True))[:1] == [(50.0, 150.0)]

@@ -12,6 +12,7 @@ from tests.workflow.history import CLICKS as CLICKS_TEXT
 from tests.workflow.history import at, planned, write_clicks, write_definition
 from tests.workflow.publishing import publish_counts
 
+from backstream.definition.run_sections import Limits, Quality
 from backstream.eventtime.instants import DAY_MS, instant_ms
 from backstream.eventtime.intervals import Interval
 from backstream.lake.ledger import record_run, run_row
@@ -25,6 +26,7 @@ from backstream.workflow import audit_run, plan_run, publish_run, refresh_after_
 from backstream.workflow.dataset_state import compute_day_totals, refresh_dataset_state
 from backstream.workflow.plan_request import PlanRequest
 
+ANY = Limits(warn=1.0, fail=1.0)
 FIRST_MS = instant_ms("2024-03-01", "first")
 ANY_MISSING = "\n[quality]\nmissing_ratio = { warn = 0.0, fail = 1.0 }\n"
 _HOURS = [(1, hour) for hour in range(24)] + [(2, hour) for hour in range(20)]
@@ -127,7 +129,7 @@ def test_days_are_sealed_up_to_the_first_that_is_not(
 
 def test_the_sums_of_a_day_are_the_sums_of_its_windows(tmp_path: Path) -> None:
     frame = frame_of(FIRST_MS, FIRST_MS + 2 * DAY_MS, ["2024-03-02"], ("north", "south"))
-    first, second = compute_day_totals(frame, late_limit=1.0)
+    first, second = compute_day_totals(frame, Quality(late_ratio=ANY))
     is_second = frame["window_start"] >= pd.Timestamp("2024-03-02", tz="UTC")
     assert second == DayTotals(
         FIRST_MS + DAY_MS,
@@ -171,5 +173,16 @@ def test_windows_above_the_warn_limit_are_flagged_if_their_day_is_above_it_too(
     limit = part * float((frame["late"] + frame["dropped"]).sum() / frame["events"].sum())
     above = int((frame["late_ratio"] > limit).sum())
     assert above > 0
-    (day,) = compute_day_totals(frame, limit)
-    assert day.problem_windows == (above if is_day_above else 0)
+    for has_band, limits in ((False, Limits(warn=limit, fail=1.0)), (True, Limits(warn=0.0, fail=limit))):
+        found = compute_day_totals(frame.assign(has_band=has_band), Quality(late_ratio=limits))
+        assert [day.problem_windows for day in found] == [above if is_day_above else 0]
+
+
+def test_a_missing_window_is_a_problem_where_the_soft_limit_applies_or_its_day_exceeds_the_hard_one() -> None:
+    frame = frame_of(FIRST_MS, FIRST_MS + DAY_MS, ["2024-03-01"], ("north", "south"))  # 8 of 48 are missing
+    usual = frame.assign(is_limited=False)
+    found = [
+        compute_day_totals(rows, Quality(late_ratio=ANY, missing_ratio=Limits(warn=0.0, fail=fail)))[0]
+        for rows, fail in ((frame, 0.5), (usual, 0.5), (usual, 0.1))
+    ]
+    assert [day.problem_windows for day in found] == [8, 0, 8]

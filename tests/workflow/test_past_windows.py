@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from tests.browser.seed import FIRST_MS, frame_of, leave, plan_of
+from tests.browser.seed import FIRST_MS, PARTITIONS, frame_of, leave, plan_of
 
 from backstream.eventtime.instants import DAY_MS, HOUR_MS
-from backstream.quality.bands import WEEK_MS, sum_by_window_start
+from backstream.quality.bands import READ_OF_WINDOWS, WEEK_MS
 from backstream.runs.home import Home
 from backstream.runs.status import RunStatus
 from backstream.workflow.past_windows import load_past_windows
@@ -29,10 +29,11 @@ def test_a_past_window_is_that_of_the_newest_published_run_within_the_weeks(tmp_
 
     found = load_past_windows(plan_of(home, "flights", NOW_MS, NOW_MS + DAY_MS, trigger="new"), 2)
 
-    assert len(found) == 2 * WEEK_MS // HOUR_MS
-    assert found["window_start"].is_unique
+    assert list(found.columns) == READ_OF_WINDOWS
+    assert len(found) == 2 * WEEK_MS // HOUR_MS * len(PARTITIONS)
+    assert not found.duplicated(["source_partition", "window_start"]).any()
     last_day = found[found["window_start"] >= restated["window_start"].min()]
-    assert list(last_day["events"]) == list(sum_by_window_start(restated)["events"])
+    assert list(last_day["events"]) == list(restated["events"])
 
 
 def test_a_run_whose_files_were_deleted_or_in_another_mode_gives_no_window(tmp_path: Path) -> None:
@@ -62,8 +63,7 @@ def test_a_past_run_whose_file_cannot_be_read_is_left_out_and_named(
 
     found = load_past_windows(plan_of(home, "flights", NOW_MS, NOW_MS + DAY_MS, trigger="new"), 2)
 
-    assert len(found) == DAY_MS // HOUR_MS
-    assert list(found["events"]) == list(sum_by_window_start(pd.read_parquet(whole))["events"])
+    assert list(found["events"]) == list(pd.read_parquet(whole)["events"])
     named = [f"the bands leave out past run {plan.run_id}: cannot read {file}: " for plan, file in files[:3]]
     assert len(caplog.messages) == len(named)
     assert all(any(message.startswith(start) for message in caplog.messages) for start in named)
@@ -81,5 +81,5 @@ def test_a_run_whose_range_a_newer_run_has_published_is_not_read(
 
     found = load_past_windows(plan_of(home, "flights", NOW_MS, NOW_MS + DAY_MS, trigger="new"), 2)
 
-    assert len(found) == 2 * DAY_MS // HOUR_MS
+    assert len(found) == 2 * DAY_MS // HOUR_MS * len(PARTITIONS)
     assert caplog.messages == []

@@ -26,15 +26,15 @@ class DefinitionEntry:
     @property
     def definition(self) -> Definition | None:
         """The content; None if it is not valid."""
-        return self._validated[0]
+        return self._outcome[0]
 
     @property
     def problem(self) -> str:
         """The problem of the file; empty if it is valid."""
-        return self._validated[1]
+        return self._outcome[1]
 
     @cached_property
-    def _validated(self) -> tuple[Definition | None, str]:
+    def _outcome(self) -> tuple[Definition | None, str]:
         try:
             return load_definition(self.path), ""
         except SpecError as error:

@@ -59,7 +59,8 @@ Instants are UTC timestamps. Ratios are from 0 to 1; completeness may be greater
 `unaccounted`: events that are neither on time, late, dropped, nor expired.
 `surplus`: events beyond the expected ones. `copies`: rows of the metrics for this cell.
 `has_band`: whether past weeks give the window a band; `band_low` and `band_high` are its limits for the events of
-all source partitions, 0 without one. `is_limited`: expected, and without a band, so that the soft limits apply.
+all source partitions, 0 without one. `is_limited`: expected, and without a band or never empty in past weeks; the
+soft limit of missing windows applies to these.
 """
 PARTITION_COLUMNS = [
     "source_partition",

@@ -2,9 +2,14 @@
 
 A band has the median of the past values as its center. Its half width is a multiple of their MAD, the median of
 the distances from the median. So neither the season of a week nor a few unusual weeks in the past move an alarm.
+
+A band allows a share of unusual windows, which can hide an empty one. So the soft limit of missing windows still
+applies to the windows of a source partition that were never empty in past weeks, if chance is no explanation.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import pandas as pd
@@ -13,7 +18,7 @@ from backstream.definition.run_sections import Bands
 from backstream.eventtime.instants import DAY_MS
 
 WEEK_MS = 7 * DAY_MS
-READ_OF_WINDOWS = ["window_start", "events", "late", "dropped", "completeness"]
+READ_OF_WINDOWS = ["source_partition", "window_start", "events", "late", "dropped", "completeness"]
 """The columns of an audit frame that a band needs."""
 VALUES = ["events", "late_ratio", "completeness"]
 BAND_COLUMNS = [
@@ -40,7 +45,7 @@ _MIN_RATIO_DEVIATION = 0.01
 """The least standard deviation of a share, because the MAD of equal shares is 0."""
 
 
-def sum_by_window_start(windows: pd.DataFrame) -> pd.DataFrame:
+def _sum_by_window_start(windows: pd.DataFrame) -> pd.DataFrame:
     """Return one row per window start, over all source partitions.
 
     Args:
@@ -61,13 +66,13 @@ def bands_frame(windows: pd.DataFrame, past: pd.DataFrame, bands: Bands) -> pd.D
 
     Args:
         windows: the audit frame of the run.
-        past: windows of past runs, as `sum_by_window_start` returns them; each window start once.
+        past: windows of past runs, with `READ_OF_WINDOWS`; each window of a source partition once.
         bands: the width, and the least number of past weeks.
 
     Returns:
         `BAND_COLUMNS`, without nulls, in the order of time.
     """
-    found = sum_by_window_start(windows)
+    found, past = _sum_by_window_start(windows), _sum_by_window_start(past)
     history = past.assign(time_of_week=_time_of_week(past["window_start"])).groupby("time_of_week")[VALUES]
     median = history.median()
     deviation = _deviations(past, median)
@@ -86,18 +91,38 @@ def bands_frame(windows: pd.DataFrame, past: pd.DataFrame, bands: Bands) -> pd.D
     return found[BAND_COLUMNS]
 
 
-def add_bands(windows: pd.DataFrame, bands: pd.DataFrame) -> pd.DataFrame:
+def add_bands(windows: pd.DataFrame, bands: pd.DataFrame, never_empty: pd.Series) -> pd.DataFrame:
     """Return an audit frame with the bands of its window starts, which replace the soft limits.
 
     Args:
         windows: the audit frame of a run.
         bands: the bands of the run, with `BAND_COLUMNS`.
+        never_empty: the result of `find_never_empty`; these windows keep the soft limit of missing windows.
     """
     found = bands.set_index("window_start").reindex(windows["window_start"])
     has_band = found["has_band"].to_numpy(dtype=bool)
     low, high = (found[name].to_numpy() for name in ("events_low", "events_high"))
-    is_limited = windows["is_expected"] & ~has_band
+    is_limited = windows["is_expected"] & (~has_band | never_empty)
     return windows.assign(has_band=has_band, is_limited=is_limited, band_low=low, band_high=high)
+
+
+def find_never_empty(windows: pd.DataFrame, past: pd.DataFrame, bands: Bands) -> pd.Series:
+    """Return for each window whether it had events in each past week, and too many for an empty week by chance.
+
+    Each source partition has its own past. Chance is a Poisson distribution around the median of the past weeks.
+    An empty window must be less likely than a value beyond one edge of a band: 16 events for the default width.
+
+    Args:
+        windows: the audit frame of the run.
+        past: windows of past runs, with `READ_OF_WINDOWS`.
+        bands: the width, and the least number of past weeks.
+    """
+    place = [past["source_partition"], _time_of_week(past["window_start"]).rename("time_of_week")]
+    history = past["events"].groupby(place).agg(["size", "min", "median"])
+    at = pd.MultiIndex.from_arrays([windows["source_partition"], _time_of_week(windows["window_start"])])
+    found = history.reindex(at).set_index(windows.index)
+    least_events = -math.log(math.erfc(bands.width / math.sqrt(2)) / 2)
+    return (found["size"] >= bands.min_weeks) & (found["min"] > 0) & (found["median"] >= least_events)
 
 
 def _deviations(past: pd.DataFrame, median: pd.DataFrame) -> pd.DataFrame:
@@ -130,4 +155,5 @@ def _time_of_week(window_start: pd.Series) -> pd.Series:
 def no_past() -> pd.DataFrame:
     """Return the windows of no past run."""
     starts = pd.to_datetime(pd.Series([], dtype="int64"), unit="ms", utc=True).dt.as_unit("ms")
-    return pd.DataFrame({"window_start": starts} | {name: pd.Series([], dtype="float64") for name in VALUES})
+    counts = {name: pd.Series([], dtype="float64") for name in READ_OF_WINDOWS[2:]}
+    return pd.DataFrame({"source_partition": pd.Series([], dtype="str"), "window_start": starts} | counts)

@@ -85,7 +85,7 @@ class RunEvidence:
     """The facts of an audit besides metrics and manifests.
 
     `past` are the records per day that past runs read; few of them are ignored. `past_windows` are the windows of
-    past runs, as `bands.sum_by_window_start` returns them, None without any. `replaced_by_day` is the number of
+    past runs with `bands.READ_OF_WINDOWS`, None without any. `replaced_by_day` is the number of
     published rows that the run would replace, by UTC day in epoch milliseconds.
     """
 

@@ -16,7 +16,7 @@ from backstream.definition.model import Definition
 from backstream.eventtime.instants import duration_text
 from backstream.quality.audit_frame import NOTHING, audit_frame, partitions_frame, run_frame
 from backstream.quality.audit_text import cell_text, days_text, expectation_text, rows_text
-from backstream.quality.bands import add_bands, bands_frame, no_past
+from backstream.quality.bands import add_bands, bands_frame, find_never_empty, no_past
 from backstream.quality.evidence import RunEvidence
 from backstream.quality.failing_rows import is_measured, name_failing_rows, sort_by_deviation, to_json
 from backstream.quality.gx_adapter import ExpectationFrames, ExpectationResult, validate_expectation
@@ -187,9 +187,9 @@ def evaluate_suite(  # noqa: PLR0913 - most are keyword arguments
     windows, counter = audit_frame(plan, definition, metrics), _RecordCounter(results)
     window_results = results_frame(plan, definition, windows, counter, panes, withheld)  # consumes the counter
     evidence = load_evidence()
-    past = evidence.past_windows
-    bands = bands_frame(windows, no_past() if past is None else past, definition.quality.bands)
-    windows = add_bands(windows, bands)
+    past = no_past() if evidence.past_windows is None else evidence.past_windows
+    bands = bands_frame(windows, past, definition.quality.bands)
+    windows = add_bands(windows, bands, find_never_empty(windows, past, definition.quality.bands))
     frames = {
         "bands": bands,
         "windows": windows,

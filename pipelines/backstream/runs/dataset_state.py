@@ -77,7 +77,7 @@ class DayTotals(NamedTuple):
     """The counts of a run in the windows of one UTC day.
 
     `problem_windows` counts the windows that lower the verdict: missing, unaccounted for, or too late on a day
-    that as a whole exceeds the soft limit.
+    that as a whole exceeds the limit. With a band, the soft limits apply only to windows that are never empty.
     """
 
     day_ms: int

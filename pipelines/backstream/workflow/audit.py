@@ -106,7 +106,7 @@ def _evaluate(plan: Plan) -> Audit:
     with replace_file(plan.folder.audit_frame) as draft:
         frame.to_parquet(draft, index=False)
     # The pages read these sums as soon as the run is published, which is before its report.
-    write_day_totals(plan.folder.day_totals, compute_day_totals(frame, definition.quality.late_ratio.warn))
+    write_day_totals(plan.folder.day_totals, compute_day_totals(frame, definition.quality))
     audit.write(plan.folder.audit_result)
     return audit
 

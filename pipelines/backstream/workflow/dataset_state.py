@@ -11,6 +11,7 @@ import pandas as pd
 
 from backstream.definition.loader import load_definition, resolve_paths
 from backstream.definition.model import Definition
+from backstream.definition.run_sections import Quality
 from backstream.errors import BackstreamError
 from backstream.eventtime.instants import DAY_MS, SECOND_MS
 from backstream.eventtime.intervals import Interval
@@ -72,13 +73,16 @@ def refresh_after_run(plan: Plan) -> str | None:
     return None
 
 
-def compute_day_totals(frame: pd.DataFrame, late_limit: float) -> list[DayTotals]:
+def compute_day_totals(frame: pd.DataFrame, quality: Quality) -> list[DayTotals]:
     """Return the sums of each UTC day of an audit frame (see `quality.audit_frame`), in order of days."""
-    inside = frame[frame["in_range"]]
-    is_missing = inside["is_expected"] & ~inside["is_present"]
+    inside = frame[frame["in_range"]].assign(missing=lambda rows: rows["is_expected"] & ~rows["is_present"])
     day_ms = inside["window_start"].dt.as_unit("ms").astype("int64") // DAY_MS * DAY_MS
+    day_sums = inside[["events", "late", "dropped", "is_expected", "missing"]].groupby(day_ms).transform("sum")
+    # The soft limits do not apply to windows with a band; then only a day above a hard limit is a reason.
+    is_missing_day = day_sums["missing"] > quality.missing_ratio.fail * day_sums["is_expected"]
+    is_missing = inside["missing"] & (inside["is_limited"] | is_missing_day)
+    late_limit = inside["has_band"].map({True: quality.late_ratio.fail, False: quality.late_ratio.warn})
     # A window with few events exceeds a limit for whole runs easily, so the day must exceed it, too.
-    day_sums = inside[["events", "late", "dropped"]].groupby(day_ms).transform("sum")
     is_late_day = day_sums["late"] + day_sums["dropped"] > late_limit * day_sums["events"]
     is_late = is_late_day & (inside["late_ratio"] > late_limit)
     flagged = inside.assign(

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from backstream.eventtime.instants import utc_datetime
 from backstream.eventtime.intervals import Interval
 from backstream.lake.ledger import RunRow, list_runs
-from backstream.quality.bands import READ_OF_WINDOWS, WEEK_MS, no_past, sum_by_window_start
+from backstream.quality.bands import READ_OF_WINDOWS, WEEK_MS, no_past
 from backstream.runs.manifest import home_of
 from backstream.runs.plan import Plan
 from backstream.runs.results import undone_run_id
@@ -31,6 +31,9 @@ def load_past_windows(plan: Plan, max_weeks: int) -> pd.DataFrame:
     Args:
         plan: the plan of the run that is checked.
         max_weeks: weeks before its range.
+
+    Returns:
+        The columns `READ_OF_WINDOWS`, one row per source partition and window.
     """
     wanted = Interval(plan.since_ms - max_weeks * WEEK_MS, plan.since_ms)
     found: list[pa.Table] = []
@@ -48,7 +51,8 @@ def load_past_windows(plan: Plan, max_weeks: int) -> pd.DataFrame:
         return no_past()
     frame = pa.concat_tables(found).to_pandas()
     is_current = frame["age"] == frame.groupby("window_start")["age"].transform("min")
-    return sum_by_window_start(frame[is_current])
+    current: pd.DataFrame = frame.loc[is_current, READ_OF_WINDOWS]
+    return current
 
 
 def _list_published_runs(plan: Plan, wanted: Interval) -> list[RunRow]:
