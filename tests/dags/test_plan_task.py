@@ -13,7 +13,6 @@ from tests.workflow.history import at, planned, write_clicks, write_definition
 from tests.workflow.publishing import publish_counts
 
 import backstream
-from backstream.definition.loader import load_definition
 from backstream.jobs import prepare
 from backstream.lake.ledger import record_run, run_row
 from backstream.pages.definitions import DefinitionEntry
