@@ -27,7 +27,7 @@ from benchmarks.peers.environment import environment
 _CHECKOUT = Path(__file__).parents[1]
 _EXAMPLES, _PEERS = _CHECKOUT / "docs" / "examples", Path(__file__).parent / "peers"
 _START = datetime(2026, 11, 19, tzinfo=UTC)
-_HOURS, _SHOWN = 12, 4_000
+_HOURS, _SHOWN = 12, 20_000
 _CUT = _START + timedelta(hours=6, minutes=25)
 _KEYS = ("a", "b", "c", "d")
 _DEFINITION = """

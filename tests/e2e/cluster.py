@@ -33,7 +33,7 @@ CATALOG_PASSWORD = "catalog-secret-7f3a"  # noqa: S105 - to be looked for where 
 ALERT_TOKEN = "alert-secret-9c1b"  # noqa: S105 - to be looked for where it must not be
 FOLDER = "cluster"
 LIMIT_S = 900
-_POLL_S = 0.5
+_POLL_S = 1.0
 _DEFERRABLE = "AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE"
 AIRFLOW = ("api-server", "scheduler", "dag-processor", "triggerer")
 """The services of Airflow in the compose file, whose commands are run here word for word but for ports."""

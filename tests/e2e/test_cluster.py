@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import pytest
 from demo.settings import CHECKOUT
-from tests.e2e.cluster import AIRFLOW, ALERT_TOKEN, CATALOG_PASSWORD, FOLDER, Cluster, compose
+from tests.e2e.cluster import ALERT_TOKEN, CATALOG_PASSWORD, FOLDER, Cluster, compose
 from tests.e2e.story import HISTORY, RANGE, Nights, attempts, expected, plans, published, run_ids
 from tests.e2e.team import POOL, TABLE, FarRun, rows_of_the_team
 from tests.lake import postgres
@@ -147,8 +147,9 @@ def test_a_rejected_run_publishes_nothing_and_says_who_rejected_it(cluster: Clus
     assert row.reason == "what had an hour cost?; approval.when = always, watermark.delay = 1h; rejected by admin"
 
 
-@pytest.mark.parametrize("service", AIRFLOW)
-def test_the_health_check_of_each_service_in_the_compose_file_says_that_it_is_well(
+# The checks of the other services differ only in the type of the job, and each one imports all of Airflow.
+@pytest.mark.parametrize("service", ["api-server", "triggerer"])
+def test_the_health_check_of_a_service_in_the_compose_file_says_that_it_is_well(
     cluster: Cluster, unanswered: str, service: str
 ) -> None:
     check = cluster.stack.command(compose(service)[1])

@@ -144,6 +144,14 @@ def test_a_health_check_asks_the_port_that_the_service_listens_on(service: str) 
     assert re.findall(r"http://localhost:(\d+)", code) == [port]
 
 
+@pytest.mark.parametrize(
+    ("service", "job_type"),
+    [("scheduler", "SchedulerJob"), ("dag-processor", "DagProcessorJob"), ("triggerer", "TriggererJob")],
+)
+def test_a_health_check_of_airflow_looks_for_the_job_of_its_own_service(service: str, job_type: str) -> None:
+    assert commands(service)[-1] == ["airflow", "jobs", "check", "--job-type", job_type, "--local"]
+
+
 # --- the image ---------------------------------------------------------------------------------------------
 
 
