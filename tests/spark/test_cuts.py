@@ -49,7 +49,7 @@ def sorted_rows(manifests: list[Manifest], suffix: str) -> list[str]:
     return sorted(str(sorted(row.items())) for row in result)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(1, 6))  # each kind of window once, with five watermarks
 def test_however_a_range_is_cut_and_whatever_runs_together_the_rows_are_the_same(
     spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
@@ -65,11 +65,12 @@ def test_however_a_range_is_cut_and_whatever_runs_together_the_rows_are_the_same
     plan = planned_in("1d", "alone")
     alone = [replay_chunk(spark, plan, each) for each in plan.chunks]
     others = {}
-    for chunk in ("1d", "2d", "3d"):
+    cuts = {"1d": 3, ("2d", "3d")[seed % 2]: 2 - seed % 2}
+    for chunk in cuts:
         plan = planned_in(chunk, chunk)
         others[chunk] = list(replay_chunks(spark, plan, plan.chunks))
 
-    assert [len(each) for each in others.values()] == [3, 2, 1]
+    assert {chunk: len(each) for chunk, each in others.items()} == cuts
     for each in others.values():
         assert len({manifest.attempt for manifest in each}) == 1
         assert sum_fates(each) == sum_fates(alone)
