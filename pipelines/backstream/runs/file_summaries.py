@@ -17,7 +17,7 @@ from backstream.errors import StorageError
 from backstream.runs.home import write_text
 
 log = logging.getLogger(__name__)
-_FORMAT = "summary 1 "
+_FORMAT = "summary 2 "
 """Format version; increase it when the content or meaning of summaries changes."""
 
 

@@ -29,7 +29,7 @@ from backstream.runs.packing import (
 from backstream.runs.plan_summary import PlanSummary
 from backstream.runs.table_schemas import ROW_POSITION
 
-PLAN_VERSION = 4
+PLAN_VERSION = 5
 _HASH_LENGTH = 12
 _OMITTED_IF_EMPTY = (
     "overrides",
