@@ -66,10 +66,8 @@ class Store:
             allow_bucket_creation=True,
         )
         filesystem.create_dir(_BUCKET)
-        files = fs.FileSelector(str(folder))
-        fs.copy_files(
-            files, f"{_BUCKET}/{place}", destination_filesystem=filesystem, source_filesystem=fs.LocalFileSystem()
-        )
+        local = fs.LocalFileSystem()
+        fs.copy_files(str(folder), f"{_BUCKET}/{place}", source_filesystem=local, destination_filesystem=filesystem)
 
 
 @contextmanager
