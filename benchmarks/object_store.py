@@ -67,7 +67,9 @@ class Store:
         )
         filesystem.create_dir(_BUCKET)
         local = fs.LocalFileSystem()
-        fs.copy_files(str(folder), f"{_BUCKET}/{place}", source_filesystem=local, destination_filesystem=filesystem)
+        fs.copy_files(
+            str(folder), f"{_BUCKET}/{place}", source_filesystem=local, destination_filesystem=filesystem
+        )
 
 
 @contextmanager
