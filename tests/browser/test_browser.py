@@ -175,6 +175,13 @@ def test_no_page_is_wider_than_a_tablet(opened: Opened) -> None:
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
 
 
+def test_a_long_value_does_not_push_the_columns_of_runs_out_of_sight(opened: Opened) -> None:
+    page = shown(opened, "overview", width=1280)
+    page.goto("/backstream/runs")
+    hidden = page.evaluate("(box => box.scrollWidth - box.clientWidth)(document.querySelector('.scroll'))")
+    assert hidden == 0
+
+
 def test_on_a_phone_each_run_shows_all_of_its_values_with_their_names(opened: Opened) -> None:
     page = still(opened, "runs", width=390)
     rows = page.locator(".run-list tbody tr")
