@@ -24,7 +24,7 @@ from tests.crash.world import HERE, World
 from backstream.runs.manifest import Manifest
 from backstream.storage.finished_chunks import is_staged
 
-KILLS = int(os.environ.get("BACKSTREAM_KILLS", "15"))
+KILLS = int(os.environ.get("BACKSTREAM_KILLS", "9"))
 SEED = os.environ.get("BACKSTREAM_SEED", "1")
 READERS = ("pyiceberg", "duckdb", "spark")
 
