@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -82,7 +83,7 @@ def tasks() -> dict[str, Any]:
         "asked": _asked(),
         "unknown": raised(lambda: _ask_for(colour="red")),
         "refused": [raised(lambda: _check(form)) for form in WRONG_FORMS],  # noqa: B023 - called at once
-        "without arrival times": [raised(lambda: _check(form, arrival_time=None)) for form in FOR_REPLAYS],  # noqa: B023
+        "without arrival times": [raised(partial(_check, form, arrival_time=None)) for form in FOR_REPLAYS],
         "decisions": [_decision(event) for event in EVENTS],
         "alerts": _alerts(),
         "catalogs": [_provided("catalog", connection) for connection in CATALOGS],

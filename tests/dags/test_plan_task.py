@@ -41,16 +41,18 @@ def archive(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture(scope="module")
-def told(ask: Ask, archive: Archive, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What became of each run."""
+def outcomes(ask: Ask, archive: Archive, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Return the outcome of each run by its name."""
     folder = tmp_path_factory.mktemp("plans")
     write_clicks(folder / "data/a.parquet", CLICKED)
     write_clicks(folder / "late.parquet", [(at("2 05:00"), at("9 05:00"), "A", 9, "late")])
     definition = write_definition(folder)
     _publish_two_days(folder)
     late = folder / "late.parquet"
-    told: dict[str, Any] = ask("plans", definition, folder / "home", late, archive.definition, archive.home.path)
-    return told | {"folder": str(folder)}
+    outcomes: dict[str, Any] = ask(
+        "plans", definition, folder / "home", late, archive.definition, archive.home.path
+    )
+    return outcomes | {"folder": str(folder)}
 
 
 def _publish_two_days(folder: Path) -> None:
@@ -61,8 +63,8 @@ def _publish_two_days(folder: Path) -> None:
         record_run(Home(folder / "home"), run_row(plan, RunStatus.PUBLISHED, (0, 1)))
 
 
-def test_a_dry_run_says_what_would_be_done_and_gives_no_job(told: dict[str, Any]) -> None:
-    jobs, plan, log = told["dry run"]
+def test_a_dry_run_says_what_would_be_done_and_gives_no_job(outcomes: dict[str, Any]) -> None:
+    jobs, plan, log = outcomes["dry run"]
     assert (jobs, plan) == ([], "")
     assert "dry run: created the plan only" in log
     lines = log.splitlines()
@@ -70,8 +72,8 @@ def test_a_dry_run_says_what_would_be_done_and_gives_no_job(told: dict[str, Any]
     assert "cost of the full run" in lines
 
 
-def test_a_dry_run_leaves_its_result_for_the_pages(told: dict[str, Any]) -> None:
-    request = told["requests"]["zero"]
+def test_a_dry_run_leaves_its_result_for_the_pages(outcomes: dict[str, Any]) -> None:
+    request = outcomes["requests"]["zero"]
     assert (request["by"], request["reason"], request["is_dry_run"], request["error"]) == ("ada", "why", True, "")
     impact = request["impact"]
     assert (impact["days"], impact["events"], impact["rows_replaced"]) == (4, 3, 2)
@@ -82,23 +84,23 @@ def test_a_dry_run_leaves_its_result_for_the_pages(told: dict[str, Any]) -> None
     assert [day["causes"] for day in preview["days"]] == [{"not published yet": 1}] * 2
 
 
-def test_a_run_that_died_in_its_plan_leaves_its_error_in_one_sentence(told: dict[str, Any]) -> None:
-    request = told["requests"]["three"]
+def test_a_run_that_died_in_its_plan_leaves_its_error_in_one_sentence(outcomes: dict[str, Any]) -> None:
+    request = outcomes["requests"]["three"]
     assert (request["by"], request["run_id"]) == ("ada", "")
-    assert request["error"] == told["half a day"][1].partition("\n")[0]
-    unclear = told["requests"]["four"]
+    assert request["error"] == outcomes["half a day"][1].partition("\n")[0]
+    unclear = outcomes["requests"]["four"]
     assert (unclear["since_ms"], unclear["until_ms"]) == (None, None)
-    assert unclear["error"] == told["no range"][1].partition("\n")[0]
+    assert unclear["error"] == outcomes["no range"][1].partition("\n")[0]
 
 
-def test_a_planned_run_names_its_plan(told: dict[str, Any]) -> None:
-    request = told["requests"]["one"]
+def test_a_planned_run_names_its_plan(outcomes: dict[str, Any]) -> None:
+    request = outcomes["requests"]["one"]
     assert (request["error"], request["impact"]) == ("", None)
-    assert Path(told["asked otherwise"][1]).parent.name == request["run_id"]
+    assert Path(outcomes["asked otherwise"][1]).parent.name == request["run_id"]
 
 
-def test_a_report_is_written_even_where_the_pages_cannot_be_told(told: dict[str, Any]) -> None:
-    report, log = told["reported"]
+def test_a_report_is_written_even_where_the_pages_cannot_be_told(outcomes: dict[str, Any]) -> None:
+    report, log = outcomes["reported"]
     assert Path(report).read_text().startswith("<!doctype html>")
     assert log.splitlines() == [
         f"wrote {report}",
@@ -107,8 +109,8 @@ def test_a_report_is_written_even_where_the_pages_cannot_be_told(told: dict[str,
     ]
 
 
-def test_a_run_is_planned_and_cut_into_as_many_jobs_as_asked(told: dict[str, Any]) -> None:
-    jobs, plan, log = told["first"]
+def test_a_run_is_planned_and_cut_into_as_many_jobs_as_asked(outcomes: dict[str, Any]) -> None:
+    jobs, plan, log = outcomes["first"]
     assert jobs == [
         "clicks 0000: 2024-03-01T00:00Z to 2024-03-02T00:00Z",
         "clicks 0001: 2024-03-02T00:00Z to 2024-03-03T00:00Z",
@@ -118,40 +120,40 @@ def test_a_run_is_planned_and_cut_into_as_many_jobs_as_asked(told: dict[str, Any
     assert (Plan.read(Path(plan)).triggered_by, Plan.read(Path(plan)).reason) == ("one", "why")
 
 
-def test_a_cleared_run_goes_on_with_its_plan_whatever_has_come_since(told: dict[str, Any]) -> None:
-    jobs, plan, log = told["cleared"]
-    assert plan == told["first"][1]
+def test_a_cleared_run_goes_on_with_its_plan_whatever_has_come_since(outcomes: dict[str, Any]) -> None:
+    jobs, plan, log = outcomes["cleared"]
+    assert plan == outcomes["first"][1]
     assert len(jobs) == 1
     assert "resuming plan" in log
     assert len(Plan.read(Path(plan)).inputs) == 1
 
 
-def test_a_cleared_run_that_is_asked_otherwise_is_planned_anew_and_says_so(told: dict[str, Any]) -> None:
-    _, plan, log = told["asked otherwise"]
-    assert plan != told["first"][1]
+def test_a_cleared_run_that_is_asked_otherwise_is_planned_anew_and_says_so(outcomes: dict[str, Any]) -> None:
+    _, plan, log = outcomes["asked otherwise"]
+    assert plan != outcomes["first"][1]
     assert log.startswith("creating a new plan: the parameters of this run changed since plan ")
 
 
-def test_a_run_that_cannot_go_on_says_what_is_other_and_how_to_plan_anew(told: dict[str, Any]) -> None:
-    assert len(Plan.read(Path(told["another run"][1])).inputs) == 2
-    kind, message = told["cannot go on"]
+def test_a_run_that_cannot_go_on_says_what_is_other_and_how_to_plan_anew(outcomes: dict[str, Any]) -> None:
+    assert len(Plan.read(Path(outcomes["another run"][1])).inputs) == 2
+    kind, message = outcomes["cannot go on"]
     assert kind == "AirflowFailException"
     assert "removed: " in message
     assert message.splitlines()[-1] == (
         "hint: to create a new plan, start a new run, or a Backfill with the configuration replan = true"
     )
-    assert len(Plan.read(Path(told["replanned"][1])).inputs) == 1
+    assert len(Plan.read(Path(outcomes["replanned"][1])).inputs) == 1
 
 
-def test_what_only_planning_can_tell_fails_at_once_too(told: dict[str, Any]) -> None:
-    assert told["nonsense"] == [
+def test_what_only_planning_can_tell_fails_at_once_too(outcomes: dict[str, Any]) -> None:
+    assert outcomes["nonsense"] == [
         "AirflowFailException",
         (
             "watermark.delay has no meaning with the mode recompute, in which nothing is late, got '1h' "
             "(overrides of clicks)"
         ),
     ]
-    kind, message = told["half a day"]
+    kind, message = outcomes["half a day"]
     assert kind == "AirflowFailException"
     assert message.startswith("since 2024-03-01T12:00Z is not ")
 
@@ -167,10 +169,10 @@ def test_what_only_planning_can_tell_fails_at_once_too(told: dict[str, Any]) -> 
     ],
 )
 def test_a_run_that_airflow_starts_is_refused_in_the_words_of_the_form(
-    told: dict[str, Any], asked: str, typed: dict[str, str]
+    outcomes: dict[str, Any], asked: str, typed: dict[str, str]
 ) -> None:
-    kind, message = told[asked]
-    file = Path(told["folder"]) / "clicks.toml"
+    kind, message = outcomes[asked]
+    file = Path(outcomes["folder"]) / "clicks.toml"
     schemas = {name: {"schema": {"type": "string"}} for name in ("since", "until", "reason", "delay", "chunk")}
     values = {"since": "2024-03-01", "until": "2024-03-05", "reason": "why"} | typed
     entry = DefinitionEntry("clicks", file)
@@ -186,8 +188,8 @@ def _without_now(message: str) -> str:
     return re.sub(r"now is [^)]*", "now", message)
 
 
-def test_an_unknown_field_is_refused_by_the_task_too(told: dict[str, Any]) -> None:
-    kind, message = told["unknown field"]
+def test_an_unknown_field_is_refused_by_the_task_too(outcomes: dict[str, Any]) -> None:
+    kind, message = outcomes["unknown field"]
     assert kind == "AirflowFailException"
     assert message.startswith("colour is not a parameter of reprocess_clicks, got 'red'")
 
@@ -203,9 +205,9 @@ def test_an_unknown_field_is_refused_by_the_task_too(told: dict[str, Any]) -> No
     ],
 )
 def test_a_range_that_can_have_no_event_fails_at_once_and_says_which_can(
-    told: dict[str, Any], asked: str, said: str
+    outcomes: dict[str, Any], asked: str, said: str
 ) -> None:
-    kind, message = told[asked]
+    kind, message = outcomes[asked]
 
     assert kind == "AirflowFailException"  # which Airflow does not retry
     assert re.sub(r"/\S*clicks.toml", "CLICKS", message) == (
@@ -214,8 +216,8 @@ def test_a_range_that_can_have_no_event_fails_at_once_and_says_which_can(
     )
 
 
-def test_what_is_missing_before_the_interval_of_a_scheduled_run_becomes_a_run(told: dict[str, Any]) -> None:
-    (run,) = told["found before"]
+def test_what_is_missing_before_the_interval_of_a_scheduled_run_becomes_a_run(outcomes: dict[str, Any]) -> None:
+    (run,) = outcomes["found before"]
     assert run == {
         "trigger_run_id": "restate__2024-03-03T00:00Z__2024-03-04T00:00Z__r",
         "conf": {
@@ -229,30 +231,30 @@ def test_what_is_missing_before_the_interval_of_a_scheduled_run_becomes_a_run(to
     }
 
 
-def test_without_a_limit_days_are_missing_between_those_that_were_published(told: dict[str, Any]) -> None:
-    assert told["found everywhere"] == []
+def test_without_a_limit_days_are_missing_between_those_that_were_published(outcomes: dict[str, Any]) -> None:
+    assert outcomes["found everywhere"] == []
 
 
-def test_a_day_is_left_to_the_run_of_the_schedule_that_is_unfinished(told: dict[str, Any]) -> None:
+def test_a_day_is_left_to_the_run_of_the_schedule_that_is_unfinished(outcomes: dict[str, Any]) -> None:
     # published  1 2
     # unfinished     3        waits for approval, or is in a Backfill's queue
     # missing        3 4
-    (run,) = told["left to others"]
+    (run,) = outcomes["left to others"]
     assert (run["conf"]["since"], run["conf"]["until"]) == ("2024-03-04T00:00:00Z", "2024-03-05T00:00:00Z")
 
 
-def test_a_run_that_has_published_and_only_waits_is_no_reason_to_leave_its_day(told: dict[str, Any]) -> None:
-    (run,) = told["only waited for"]
+def test_a_run_that_has_published_and_only_waits_is_no_reason_to_leave_its_day(outcomes: dict[str, Any]) -> None:
+    (run,) = outcomes["only waited for"]
     assert (run["conf"]["since"], run["conf"]["until"]) == ("2024-03-03T00:00:00Z", "2024-03-05T00:00:00Z")
 
 
 def test_a_run_opens_the_folders_that_a_command_opens_and_has_the_same_plan(
-    told: dict[str, Any], archive: Archive, tmp_path: Path
+    outcomes: dict[str, Any], archive: Archive, tmp_path: Path
 ) -> None:
     """The task `prepare` of a restatement gets no range: its job prepares what earlier runs needed."""
     own = ["--definition", str(archive.definition)]
-    assert told["prepare"] == [[*own, *PREPARE_RANGE], own]
-    ours = Plan.read(Path(told["filtered"][1]))
+    assert outcomes["prepare"] == [[*own, *PREPARE_RANGE], own]
+    ours = Plan.read(Path(outcomes["filtered"][1]))
     arguments = ("2024-03-03", "2024-03-04")
     theirs = backstream.plan(
         archive.definition, *arguments, mode="recompute", home=tmp_path / "home", allow_unsealed=True

@@ -69,7 +69,7 @@ def statuses(*newest_first: RunRow, flagged: dict[str, list[int]] | None = None,
         name: {day(number): figures(number, int(number in days)) for number in range(9)}
         for name, days in (flagged or {}).items()
     }
-    found = days_of(newest_first, lambda run_id: counted.get(run_id, {}), **{"seen": None, **told})  # type: ignore[arg-type]
+    found = days_of(newest_first, lambda run_id: counted.get(run_id, {}), **{"seen": None, **told})  # type: ignore[arg-type]  # the keywords differ in type
     return [each.status.value for each in found]
 
 

@@ -34,7 +34,7 @@ class Event:
     amount: int
 
 
-NO_TIME = Event(None, FIRST_DAY + timedelta(hours=47), 0, 9_000, "a", 1)  # type: ignore[arg-type]
+NO_TIME = Event(None, FIRST_DAY + timedelta(hours=47), 0, 9_000, "a", 1)  # type: ignore[arg-type]  # its time is null on purpose
 """A bad record: it has no event time."""
 
 

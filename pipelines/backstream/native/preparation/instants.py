@@ -44,7 +44,7 @@ def instants_of_texts(texts: pa.StringArray, *, needs_zone: bool = False) -> pa.
     bounds = pc.min_max(instants)
     if bounds["min"].is_valid and (bounds["min"].value < _FIRST_US or bounds["max"].value > _LAST_US):
         micros = instants.view(pa.int64())
-        is_outside = pc.or_(pc.less(micros, _FIRST_US), pc.greater(micros, _LAST_US)).fill_null(False)  # noqa: FBT003
+        is_outside = pc.or_(pc.less(micros, _FIRST_US), pc.greater(micros, _LAST_US)).fill_null(fill_value=False)
         msg = "a time is not between the years 1 and 9999"
         raise UnusualRowsError(msg, is_outside)
     return instants
@@ -69,11 +69,11 @@ def _find_zones(texts: pa.StringArray, *, needs_zone: bool) -> bool | pa.Boolean
     zoned = _match(_WITH_ZONE, texts)
     if needs_zone:
         msg = "a time is not a full ISO 8601 time with a time zone"
-        raise UnusualRowsError(msg, pc.invert(zoned).fill_null(False))  # noqa: FBT003
+        raise UnusualRowsError(msg, pc.invert(zoned).fill_null(fill_value=False))
     is_full = pc.or_(zoned, _match(_WITHOUT_ZONE, texts))
     if not pc.all(is_full).as_py():
         msg = "a time is not a full ISO 8601 time"
-        raise UnusualRowsError(msg, pc.invert(is_full).fill_null(False))  # noqa: FBT003
+        raise UnusualRowsError(msg, pc.invert(is_full).fill_null(fill_value=False))
     return zoned
 
 
