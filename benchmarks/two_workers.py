@@ -1,8 +1,9 @@
 """Measure the dense job on a Spark standalone cluster of one worker and of two, with one core each.
 
-.venv/bin/python -m benchmarks.two_workers [--rows 25000000] [--rounds 3]
+.venv/bin/python -m benchmarks.two_workers [--rows 25000000] [--rounds 3] [--worker-cores 0.5]
 
-The driver, the master, and the workers run on this machine, so it needs three free cores to show the whole gain.
+The driver, the master, and the workers run on this machine, so it needs three free cores to show the whole gain. On
+fewer cores, `--worker-cores` limits each worker with its executor to a part of one core (Linux, as root).
 A job is timed from the start of `spark-submit` to its exit, and its plan exists before. The time of the stages, in
 which tasks run, excludes the start of the driver and of the executors.
 """
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -35,6 +36,7 @@ from backstream.workflow.plan_request import PlanRequest
 from benchmarks import shapes
 from benchmarks.data import FIRST_DAY_MS
 from benchmarks.kinds import in_processes
+from benchmarks.processor_limit import processor_limit
 from benchmarks.session import session
 
 _SHAPE = "dense"
@@ -49,12 +51,13 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=shapes.ROWS)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", type=Path, default=Path(".backstream/benchmarks"))
+    parser.add_argument("--worker-cores", type=float, default=0, help="the limit of each worker; by default none")
     options = parser.parse_args()
     folder = options.folder.resolve()
     list(in_processes([partial(_prepare, options.rows, folder)]))
     shape = shapes.SHAPES[_SHAPE].scaled(options.rows)
     rounds = {mode: list[dict[int, Seconds]]() for mode in Mode}
-    with _cluster(folder / "cluster") as master:
+    with _cluster(folder / "cluster", options.worker_cores) as master:
         for number in range(options.rounds):
             for mode in Mode:
                 seconds = {}
@@ -98,27 +101,30 @@ def _plan(definition: str, folder: Path, mode: Mode) -> Plan:
 
 
 @contextmanager
-def _cluster(folder: Path) -> Iterator[str]:
+def _cluster(folder: Path, worker_cores: float) -> Iterator[str]:
     """Start a master and the workers, and yield the address of the master."""
     port, *web_ports = free_ports(2 + len(_WORKERS))
     master = f"spark://127.0.0.1:{port}"
-    services = [_start("master", ["-h", "127.0.0.1", "-p", str(port)], web_ports[0], folder)]
-    try:
+    with ExitStack() as stack:
+        words = ["-h", "127.0.0.1", "-p", str(port)]
+        stack.callback(_stop, _start("master", words, web_ports[0], folder))
         for number, web_port in enumerate(web_ports[1:], start=1):
+            limit = stack.enter_context(processor_limit(f"backstream-worker-{number}", worker_cores))
             words = ["-c", "1", "-m", "4g", "-h", "127.0.0.1", master]
-            services.append(_start(f"worker-{number}", words, web_port, folder))
+            stack.callback(_stop, _start(f"worker-{number}", words, web_port, folder, limit))
         yield master
-    finally:
-        for service in reversed(services):
-            service.process.terminate()
-            service.process.wait(30)
 
 
-def _start(name: str, words: Sequence[str], web_port: int, folder: Path) -> Service:
+def _start(name: str, words: Sequence[str], web_port: int, folder: Path, limit: Sequence[str] = ()) -> Service:
     kind = name.partition("-")[0]
     program = f"org.apache.spark.deploy.{kind}.{kind.title()}"
-    command = [str(_BIN / "spark-class"), program, "--webui-port", str(web_port), *words]
+    command = [*limit, str(_BIN / "spark-class"), program, "--webui-port", str(web_port), *words]
     return Service.started(name, command, folder, _environment(folder))
+
+
+def _stop(service: Service) -> None:
+    service.process.terminate()
+    service.process.wait(30)
 
 
 def _environment(folder: Path) -> dict[str, str]:
