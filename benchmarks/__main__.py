@@ -21,7 +21,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from backstream.runs.home import CATALOG_VARIABLE
+from backstream.variables import CATALOG_VARIABLE
 from benchmarks import comparisons, growth, one_day, page_times, publication, results, shapes, table, whole_jobs
 from benchmarks.comparisons import Section
 from benchmarks.kinds import PROGRESS, Setting, by_kind

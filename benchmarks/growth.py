@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from backstream.eventtime.instants import DAY_MS, instant_text
-from backstream.runs.home import DEFINITIONS_VARIABLE, HOME_VARIABLE, WAREHOUSE_VARIABLE
+from backstream.variables import DEFINITIONS_VARIABLE, HOME_VARIABLE, WAREHOUSE_VARIABLE
 from benchmarks.history import kept, made
 from benchmarks.history_shape import NAME, Place, Shape, key_of
 from benchmarks.results import Cost

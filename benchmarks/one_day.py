@@ -24,8 +24,8 @@ from demo.processes import StackError
 from demo.settings import CHECKOUT
 from demo.stack import Stack
 
-from backstream.runs.home import HOME_VARIABLE
 from backstream.spark import java
+from backstream.variables import HOME_VARIABLE
 from benchmarks.results import TaskTimes
 
 DAG_ID = "reprocess_flights"

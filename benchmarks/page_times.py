@@ -13,7 +13,8 @@ from backstream.pages import lists, views
 from backstream.pages.filters import Filter
 from backstream.pages.render import Page
 from backstream.pages.store import PageStore
-from backstream.runs.home import CATALOG_VARIABLE, HOME_VARIABLE, Home
+from backstream.runs.home import Home
+from backstream.variables import CATALOG_VARIABLE, HOME_VARIABLE
 from benchmarks.long_history import LARGEST, write_history
 from benchmarks.results import Figure
 

@@ -24,7 +24,7 @@ import pyspark
 from pyarrow import dataset
 
 from backstream.eventtime.instants import DAY_MS, instant_text, utc_datetime
-from backstream.runs.home import CATALOG_VARIABLE, HEAP_VARIABLE, HOME_VARIABLE
+from backstream.variables import CATALOG_VARIABLE, HEAP_VARIABLE, HOME_VARIABLE
 from benchmarks import data, results, shapes
 from benchmarks.comparisons import BY_SPARK, WHOLE_JOBS
 from benchmarks.kinds import Setting, in_processes

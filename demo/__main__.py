@@ -15,8 +15,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from backstream.errors import BackstreamError
-from backstream.runs.home import HOME_VARIABLE, Home
+from backstream.runs.home import Home
 from backstream.runs.plan import Plan
+from backstream.variables import HOME_VARIABLE
 from demo.airflow_api import AirflowApi
 from demo.flights import prepare
 from demo.follow import Followed

@@ -23,10 +23,11 @@ from backstream.cli.run import run_plan
 from backstream.definition.loader import load_definition
 from backstream.eventtime.instants import SECOND_MS, instant_ms
 from backstream.eventtime.intervals import Interval
-from backstream.runs.home import DEFINITIONS_VARIABLE, HOME_VARIABLE, Home
+from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.requests import RunRequest
 from backstream.text import ReportFormat
+from backstream.variables import DEFINITIONS_VARIABLE, HOME_VARIABLE
 from backstream.workflow.execution import SparkStart
 from backstream.workflow.plan_request import PlanRequest
 from backstream.workflow.verify import verify_run

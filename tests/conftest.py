@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from tests.lake import store
 from tests.lake.postgres import Server, binaries, running
 
-from backstream.runs.home import HEAP_VARIABLE, WAREHOUSE_VARIABLE
+from backstream.variables import HEAP_VARIABLE, WAREHOUSE_VARIABLE
 
 settings.register_profile("suite", deadline=None)  # other tests use the processor at the same time
 settings.load_profile("suite")

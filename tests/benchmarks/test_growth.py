@@ -14,7 +14,7 @@ from benchmarks.table import growth_columns, growth_rows, markdown
 from backstream.eventtime.instants import DAY_MS
 from backstream.lake.ledger import list_checks, list_runs
 from backstream.lake.published_windows import load_published_windows
-from backstream.runs.home import CATALOG_VARIABLE
+from backstream.variables import CATALOG_VARIABLE
 from backstream.workflow.stale import find_stale_days
 
 SMALL = Shape(rows=90, days=3, runs=4)

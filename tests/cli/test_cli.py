@@ -10,8 +10,8 @@ from typer.testing import CliRunner, Result
 
 from backstream.cli import app
 from backstream.eventtime.intervals import LocalDays
-from backstream.runs.home import CATALOG_VARIABLE, HOME_VARIABLE
 from backstream.runs.plan import Plan
+from backstream.variables import CATALOG_VARIABLE, HOME_VARIABLE
 
 VERBS = ("plan", "run", "days", "stale", "status")
 HISTORY = ("show", "diff", "rollback", "vacuum")

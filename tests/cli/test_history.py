@@ -16,9 +16,10 @@ from typer.testing import CliRunner, Result
 from backstream.cli import app
 from backstream.lake.ledger import list_runs
 from backstream.lake.publish import publish_range
-from backstream.runs.home import CATALOG_VARIABLE, HOME_VARIABLE, Home
+from backstream.runs.home import Home
 from backstream.runs.results import Publication
 from backstream.runs.status import RunStatus
+from backstream.variables import CATALOG_VARIABLE, HOME_VARIABLE
 
 RANGE = ("2013-02-01", "2013-02-03")
 FIRST = {"2013-02-01T05:00Z": 1, "2013-02-01T06:00Z": 2, "2013-02-02T05:00Z": 3}

@@ -8,7 +8,7 @@ import pytest
 
 from backstream.errors import SpecError, StorageError
 from backstream.jobs.job_process import run_job
-from backstream.runs.home import ERROR_FILE_VARIABLE
+from backstream.variables import ERROR_FILE_VARIABLE
 
 JAVA = (
     "An error occurred while calling o7.parquet.\n: org.apache.spark.SparkException: Job aborted.\n"

@@ -16,8 +16,9 @@ from tests.cli.test_processes import LENIENT_ABOUT_GAPS, backstream
 from tests.workflow.history import CLICKS, at, write_clicks, write_definition
 
 from backstream.lake.reader import load_rows
-from backstream.runs.home import HOME_VARIABLE, Home
+from backstream.runs.home import Home
 from backstream.spark.session import SMALL_DATA_SETTINGS
+from backstream.variables import HOME_VARIABLE
 
 PUBLICATION = Home(Path()).run("clicks", "any").publication.name
 DAYS = ["--since", "2024-03-01", "--until", "2024-03-04"]

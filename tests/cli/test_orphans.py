@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from backstream.jobs.job_process import TASK_ENDED_STATUS, end_with_task
-from backstream.runs.home import TASK_VARIABLE
+from backstream.variables import TASK_VARIABLE
 
 JOB = """\
 import time

@@ -12,8 +12,9 @@ from tests.conftest import FLINK_CASES
 from tests.workflow.history import CLICKS, at, write_clicks, write_definition
 
 from backstream.lake.reader import load_rows
-from backstream.runs.home import CATALOG_VARIABLE, HOME_VARIABLE, Home
+from backstream.runs.home import Home
 from backstream.spark.session import SMALL_DATA_SETTINGS
+from backstream.variables import CATALOG_VARIABLE, HOME_VARIABLE
 
 FIRST_OF_MARCH = ["--since", "2024-03-01", "--until", "2024-03-02"]
 CASES = str(FLINK_CASES / "idle.jsonl")

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from backstream.definition.loader import parse_definition
 from backstream.native.supported import reason_not_native
-from backstream.runs.home import CATALOG_VARIABLE
+from backstream.variables import CATALOG_VARIABLE
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 SECTION = README.partition("<!-- tests/cli/test_readme.py runs")[2].partition("\n## ")[0]

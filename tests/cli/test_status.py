@@ -15,9 +15,10 @@ from typer.testing import CliRunner
 from backstream.cli import app
 from backstream.eventtime.instants import DAY_MS, instant_ms
 from backstream.eventtime.intervals import Interval
-from backstream.runs.home import CATALOG_VARIABLE, HOME_VARIABLE, Home
+from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Plan
+from backstream.variables import CATALOG_VARIABLE, HOME_VARIABLE
 from backstream.workflow import plan_run
 from backstream.workflow.plan_request import PlanRequest
 

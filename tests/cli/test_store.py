@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 from backstream.cli import app
 from backstream.lake.reader import load_rows
 from backstream.lake.storage import Warehouse
-from backstream.runs.home import CATALOG_VARIABLE, HOME_VARIABLE, WAREHOUSE_VARIABLE, Home
+from backstream.runs.home import Home
+from backstream.variables import CATALOG_VARIABLE, HOME_VARIABLE, WAREHOUSE_VARIABLE
 
 RANGE = ["--since", "2024-03-01", "--until", "2024-03-03", "--mode", "replay"]
 

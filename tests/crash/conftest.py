@@ -14,9 +14,10 @@ from tests.workflow.history import CLICKS, at, write_clicks, write_definition
 
 from backstream.eventtime.instants import DAY_MS, instant_ms
 from backstream.eventtime.intervals import Interval
-from backstream.runs.home import CATALOG_VARIABLE, Home
+from backstream.runs.home import Home
 from backstream.runs.plan import Mode
 from backstream.spark.chunk_job import replay_chunk
+from backstream.variables import CATALOG_VARIABLE
 from backstream.workflow import plan_run
 from backstream.workflow.plan_request import PlanRequest
 

@@ -21,8 +21,8 @@ import pytest
 from tests.crash.conftest import DAYS
 from tests.crash.world import HERE, World
 
+from backstream.runs.finished_chunks import is_staged
 from backstream.runs.manifest import Manifest
-from backstream.storage.finished_chunks import is_staged
 
 KILLS = int(os.environ.get("BACKSTREAM_KILLS", "9"))
 SEED = os.environ.get("BACKSTREAM_SEED", "1")

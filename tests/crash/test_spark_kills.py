@@ -27,12 +27,13 @@ from backstream.errors import StorageError
 from backstream.eventtime.intervals import Interval
 from backstream.lake.catalog import open_catalog_for_writing
 from backstream.lake.catalog_address import table_identifier
-from backstream.runs.home import CATALOG_VARIABLE, HOME_VARIABLE, Home
+from backstream.runs.finished_chunks import is_staged
+from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Mode, Plan
 from backstream.spark.chunk_job import replay_chunk
 from backstream.spark.session import SMALL_DATA_SETTINGS
-from backstream.storage.finished_chunks import is_staged
+from backstream.variables import CATALOG_VARIABLE, HOME_VARIABLE
 from backstream.workflow import plan_run
 from backstream.workflow.plan_request import PlanRequest
 

@@ -20,11 +20,12 @@ from backstream.eventtime.instants import DAY_MS, epoch_ms
 from backstream.lake.ledger import list_runs
 from backstream.lake.maintenance import vacuum_tables
 from backstream.lake.reader import load_published_rows, load_rows
-from backstream.runs.home import CATALOG_VARIABLE, Home
+from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Plan
 from backstream.runs.status import RunStatus
 from backstream.runs.table_schemas import WINDOWS
+from backstream.variables import CATALOG_VARIABLE
 
 Row = tuple[int, str, int, str]
 """Start of the window, page, clicks, and the run that published them."""

@@ -12,8 +12,8 @@ from tests.dags.conftest import Ask
 from tests.workflow.history import CLICKS, at, planned, write_clicks, write_definition
 from tests.workflow.publishing import publish_counts
 
-from backstream.runs.home import CATALOG_VARIABLE
 from backstream.runs.results import Audit, Check, CheckOutcome, Severity, Verdict
+from backstream.variables import CATALOG_VARIABLE
 
 ROWS = [(at("1 05:00"), at("1 05:01"), "A", 0, "home"), (at("1 06:00"), at("1 06:01"), "A", 1, "help")]
 CHECKS = (

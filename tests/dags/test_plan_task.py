@@ -18,9 +18,10 @@ from backstream.lake.ledger import record_run, run_row
 from backstream.pages.definitions import DefinitionEntry
 from backstream.pages.form_check import check_form
 from backstream.pages.reprocess import ReprocessForm
-from backstream.runs.home import CATALOG_VARIABLE, Home
+from backstream.runs.home import Home
 from backstream.runs.plan import Plan
 from backstream.runs.status import RunStatus
+from backstream.variables import CATALOG_VARIABLE
 
 Ask = Callable[..., Any]
 CLICKED = [(at(f"{day} 05:00"), at(f"{day} 05:01"), "A", day, "home") for day in range(1, 5)]

@@ -10,7 +10,7 @@ from tests.workflow.history import write_definition
 
 from backstream.errors import SpecError
 from backstream.runs.dag_names import dag_id_of, dataset_of_dag, load_team
-from backstream.runs.home import TEAM_VARIABLE
+from backstream.variables import TEAM_VARIABLE
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 
 from backstream.definition.folder import find_definition, list_definition_files
 from backstream.errors import SpecError
-from backstream.runs.home import DEFINITIONS_VARIABLE
+from backstream.variables import DEFINITIONS_VARIABLE
 
 
 @pytest.fixture

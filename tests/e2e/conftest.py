@@ -38,7 +38,7 @@ from tests.workflow.conftest import LENIENT
 
 from backstream.eventtime.instants import DAY_MS, SECOND_MS
 from backstream.orchestration.run_range import with_seconds
-from backstream.runs.home import CATALOG_VARIABLE, WAREHOUSE_VARIABLE
+from backstream.variables import CATALOG_VARIABLE, WAREHOUSE_VARIABLE
 
 
 @pytest.fixture(scope="module")

@@ -19,10 +19,11 @@ from backstream.definition.loader import parse_definition
 from backstream.lake.catalog import open_catalog_for_writing
 from backstream.lake.catalog_address import table_identifier
 from backstream.lake.reader import load_published_rows, load_rows
-from backstream.runs.home import SHARED_HOME_VARIABLE, WAREHOUSE_VARIABLE, Home
+from backstream.runs.home import Home
 from backstream.runs.manifest import load_manifests
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.results import Audit, CheckOutcome
+from backstream.variables import SHARED_HOME_VARIABLE, WAREHOUSE_VARIABLE
 from backstream.workflow import plan_run
 from backstream.workflow.plan_request import PlanRequest
 

@@ -17,7 +17,8 @@ from tests.lake.store import BUCKET, Store
 from typer.testing import CliRunner
 
 from backstream.cli import app
-from backstream.runs.home import HOME_VARIABLE, Home
+from backstream.runs.home import Home
+from backstream.variables import HOME_VARIABLE
 from backstream.workflow.check_sample import check_sample
 
 Backstream = Callable[..., Any]

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from backstream.runs.home import CATALOG_VARIABLE, HEAP_VARIABLE
 from backstream.source.archive.preset_names import Preset
+from backstream.variables import CATALOG_VARIABLE, HEAP_VARIABLE
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "own-events.md").read_text(encoding="utf-8")

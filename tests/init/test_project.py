@@ -13,8 +13,8 @@ from typer.testing import CliRunner, Result
 
 from backstream.cli import app
 from backstream.quality.suites import load_suite
-from backstream.runs.home import DEFINITIONS_VARIABLE, HOME_VARIABLE
 from backstream.runs.settings import SETTINGS
+from backstream.variables import DEFINITIONS_VARIABLE, HOME_VARIABLE
 from backstream.workflow.new_project import list_missing_settings, write_dag_file
 
 WRITTEN = {

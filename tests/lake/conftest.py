@@ -23,11 +23,12 @@ from backstream.lake.catalog_address import table_identifier
 from backstream.lake.planned_tables import create_tables, plan_tables
 from backstream.lake.publish import publish_range
 from backstream.lake.reader import load_rows
-from backstream.runs.home import CATALOG_VARIABLE, NAMESPACE_VARIABLE, WAREHOUSE_VARIABLE, Home
+from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest, StagedFile
 from backstream.runs.plan import ArrivalOrder, Chunk, Mode, Plan
 from backstream.runs.results import Publication
 from backstream.runs.table_schemas import Column, Table, windows_table
+from backstream.variables import CATALOG_VARIABLE, NAMESPACE_VARIABLE, WAREHOUSE_VARIABLE
 
 WINDOWS_TABLE = windows_table(
     [Column("carrier", "string", required=True)],

@@ -11,7 +11,8 @@ import pytest
 from backstream.errors import LedgerError, SetupError
 from backstream.lake.catalog import load_table, open_catalog, open_catalog_for_writing
 from backstream.lake.catalog_address import mask_password
-from backstream.runs.home import CATALOG_VARIABLE, Home
+from backstream.runs.home import Home
+from backstream.variables import CATALOG_VARIABLE
 
 if TYPE_CHECKING:
     from tests.lake.conftest import Lake

@@ -12,13 +12,8 @@ from backstream.lake.catalog import open_catalog_for_reading, open_catalog_for_w
 from backstream.lake.catalog_address import CatalogAddress, table_identifier
 from backstream.lake.ledger import list_runs
 from backstream.lake.storage import StoreFolder, Warehouse
-from backstream.runs.home import (
-    CATALOG_NAME_VARIABLE,
-    CATALOG_VARIABLE,
-    NAMESPACE_VARIABLE,
-    WAREHOUSE_VARIABLE,
-    Home,
-)
+from backstream.runs.home import Home
+from backstream.variables import CATALOG_NAME_VARIABLE, CATALOG_VARIABLE, NAMESPACE_VARIABLE, WAREHOUSE_VARIABLE
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.lake.conftest import Lake
 
-from backstream.runs.home import CATALOG_VARIABLE, Home
+from backstream.runs.home import Home
+from backstream.variables import CATALOG_VARIABLE
 
 PAGE = Path(__file__).parents[2] / "docs" / "query.md"
 ENGINES = ("pandas", "polars", "duckdb", "pyspark")

@@ -13,8 +13,9 @@ from backstream.lake.ledger import list_runs, record_run, run_row
 from backstream.lake.maintenance import vacuum_tables
 from backstream.lake.publish import publish_range
 from backstream.lake.rollback import roll_back_run
-from backstream.runs.home import CATALOG_VARIABLE, NAMESPACE_VARIABLE, WAREHOUSE_VARIABLE, Home
+from backstream.runs.home import Home
 from backstream.runs.status import RunStatus
+from backstream.variables import CATALOG_VARIABLE, NAMESPACE_VARIABLE, WAREHOUSE_VARIABLE
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -27,10 +27,11 @@ from backstream.lake.publish import preview_replacement, publish_range
 from backstream.lake.reader import load_published_rows, load_rows
 from backstream.lake.rollback import roll_back_run
 from backstream.lake.storage import Warehouse
-from backstream.runs.home import WAREHOUSE_VARIABLE, Home
+from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest, StagedFile
 from backstream.runs.plan import Plan
 from backstream.storage.stores import Stores
+from backstream.variables import WAREHOUSE_VARIABLE
 
 if TYPE_CHECKING:
     from tests.lake.conftest import Lake

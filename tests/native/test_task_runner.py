@@ -27,9 +27,9 @@ from backstream.native.task import (
     WindowTask,
 )
 from backstream.native.task_runner import run_native_task
-from backstream.runs.home import WAREHOUSE_VARIABLE
 from backstream.storage.columns import load_columns
 from backstream.storage.stores import Stores
+from backstream.variables import WAREHOUSE_VARIABLE
 
 START_MS = 19_783 * DAY_MS
 DAY = Interval(START_MS, START_MS + DAY_MS)

@@ -15,8 +15,9 @@ from backstream.pages.days import find_day_spans
 from backstream.pages.definitions import DefinitionEntry
 from backstream.pages.store import PageStore
 from backstream.runs.dataset_state import DatasetState, DayIssue, DayTotals
-from backstream.runs.home import DEFINITIONS_VARIABLE, Home
+from backstream.runs.home import Home
 from backstream.runs.requests import RunRequest
+from backstream.variables import DEFINITIONS_VARIABLE
 
 WARNED = row("february", 0, 4, verdict="warn")
 ONE_DAY = row("one day", 2, 3)

@@ -17,11 +17,12 @@ from backstream.pages.store import PageStore
 from backstream.runs.approval_request import ApprovalRequest
 from backstream.runs.dataset_state import DayIssue
 from backstream.runs.dismissals import Dismissal
-from backstream.runs.home import Home, write_json
+from backstream.runs.home import Home
 from backstream.runs.reconciled_days import ReconciledDay, record_reconciled_days
 from backstream.runs.requests import RunRequest
 from backstream.runs.results import ApprovalDecision
 from backstream.runs.status import RunStatus
+from backstream.storage.files import write_json
 
 HOURS = [day(9) + hour * HOUR_MS for hour in range(12)]
 LARGEST = {

@@ -12,7 +12,8 @@ from backstream.pages.render import Page
 from backstream.pages.store import PageStore
 from backstream.report.svg import Frame
 from backstream.report.window_timeline import Dot, WindowTimeline, draw_window_timeline
-from backstream.runs.home import HOME_VARIABLE, Home
+from backstream.runs.home import Home
+from backstream.variables import HOME_VARIABLE
 
 HOSTILE = "<b>\u202e&"
 

@@ -19,7 +19,8 @@ from backstream.pages import lists
 from backstream.pages.filters import Filter
 from backstream.pages.store import PageStore
 from backstream.runs.dataset_state import DayTotals, load_day_totals
-from backstream.runs.home import CATALOG_VARIABLE, HOME_VARIABLE, Home
+from backstream.runs.home import Home
+from backstream.variables import CATALOG_VARIABLE, HOME_VARIABLE
 
 DAYS, RUNS, DATASETS = 40, 220, 60
 FLIGHTS = "backfill_flights"

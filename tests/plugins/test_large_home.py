@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from tests.plugins.large_home import PAGES, fill
 
-from backstream.runs.home import CATALOG_VARIABLE, Home
+from backstream.runs.home import Home
+from backstream.variables import CATALOG_VARIABLE
 
 CHECKOUT = Path(__file__).parents[2]
 RANGES = ("0001-01-01/9999-12-31", "2016-02-01/9999-12-31", "2016-02-01/2016-02-03", "2001-02-01/2001-02-03")

@@ -21,9 +21,10 @@ from backstream.eventtime.windows import TimeWindow
 from backstream.lake.publish import publish_range
 from backstream.lake.reader import load_published_rows, load_rows
 from backstream.native.raw_input import RawInput, Target
-from backstream.runs.home import HOME_VARIABLE, Home
+from backstream.runs.home import Home
 from backstream.runs.plan import Mode
 from backstream.spark.chunk_job import replay_chunk
+from backstream.variables import HOME_VARIABLE
 from backstream.workflow import plan_run
 from backstream.workflow.explain import compare_row
 from backstream.workflow.plan_request import PlanRequest

@@ -14,11 +14,11 @@ from typer.testing import CliRunner, Result
 from backstream.cli import app
 from backstream.definition.loader import parse_definition
 from backstream.lake.ledger import record_checks, record_run
-from backstream.runs.home import CATALOG_VARIABLE, HOME_VARIABLE
 from backstream.runs.manifest import home_of, load_manifests
 from backstream.runs.plan import Plan
 from backstream.runs.results import Audit, Check, CheckOutcome, Severity, Verdict
 from backstream.runs.status import RunStatus
+from backstream.variables import CATALOG_VARIABLE, HOME_VARIABLE
 from backstream.workflow.audit import load_staged_results
 from backstream.workflow.publish import ledger_row
 

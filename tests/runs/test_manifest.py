@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from backstream.errors import LedgerError
-from backstream.runs.home import write_text
 from backstream.runs.manifest import Manifest, StagedFile, sum_fates
+from backstream.storage.files import write_text
 
 MANIFEST = Manifest(
     run_id="cli.0123",

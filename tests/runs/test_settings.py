@@ -9,17 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from backstream import variables
 from backstream.errors import SpecError
-from backstream.runs import home, settings
-from backstream.runs.home import (
-    CATALOG_VARIABLE,
-    CLASS_ARCHIVE_VARIABLE,
-    DEFINITIONS_VARIABLE,
-    HEAP_VARIABLE,
-    HOME_VARIABLE,
-    PROJECT_VARIABLE,
-    WAREHOUSE_VARIABLE,
-)
+from backstream.runs import settings
 from backstream.runs.settings import (
     SETTINGS,
     find_project,
@@ -27,6 +19,15 @@ from backstream.runs.settings import (
     misspelt_variables,
     project_environment,
     provide_settings,
+)
+from backstream.variables import (
+    CATALOG_VARIABLE,
+    CLASS_ARCHIVE_VARIABLE,
+    DEFINITIONS_VARIABLE,
+    HEAP_VARIABLE,
+    HOME_VARIABLE,
+    PROJECT_VARIABLE,
+    WAREHOUSE_VARIABLE,
 )
 
 
@@ -184,7 +185,7 @@ def test_passwords_and_keys_are_masked(text: str, shown: str) -> None:
 
 
 def test_every_variable_of_an_installation_is_a_setting() -> None:
-    tree = ast.parse(Path(str(home.__file__)).read_text(encoding="utf-8"))
+    tree = ast.parse(Path(str(variables.__file__)).read_text(encoding="utf-8"))
     named = {
         node.value.value
         for node in tree.body

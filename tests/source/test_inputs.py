@@ -18,11 +18,12 @@ from typer.testing import CliRunner
 from backstream.cli import app
 from backstream.definition.loader import load_definition
 from backstream.errors import PlanError
-from backstream.runs.home import HOME_VARIABLE, Home
+from backstream.runs.home import Home
 from backstream.runs.input_files import HIDDEN, OTHER_SUFFIX, FileList, SkippedFile
 from backstream.runs.input_notes import REMOVED_HINT, describe_inputs
 from backstream.runs.plan import Mode, Plan
 from backstream.source.files import sum_source_bytes
+from backstream.variables import HOME_VARIABLE
 
 
 def test_files_that_are_no_data_are_ignored_and_listed(tmp_path: Path) -> None:

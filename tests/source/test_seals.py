@@ -15,8 +15,9 @@ from backstream.cli import app
 from backstream.errors import PlanError
 from backstream.eventtime.instants import instant_ms
 from backstream.eventtime.intervals import Interval
-from backstream.runs.home import HOME_VARIABLE, Home
+from backstream.runs.home import Home
 from backstream.runs.plan import Mode
+from backstream.variables import HOME_VARIABLE
 from backstream.workflow import plan_run
 from backstream.workflow.plan_request import PlanRequest
 

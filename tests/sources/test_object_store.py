@@ -29,9 +29,10 @@ from backstream.definition.loader import load_definition, resolve_raw_paths
 from backstream.definition.prepared import copies_folder
 from backstream.errors import PlanError, SpecError, StorageError
 from backstream.lake.reader import load_published_rows
-from backstream.runs.home import WAREHOUSE_VARIABLE, Home
+from backstream.runs.home import Home
 from backstream.source.raw_files import list_raw_files
 from backstream.storage.object_stores import StoreAccess
+from backstream.variables import WAREHOUSE_VARIABLE
 from backstream.workflow import prepare_source
 from backstream.workflow.stale import find_stale_days
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from backstream.runs.home import CLASS_ARCHIVE_VARIABLE
 from backstream.spark.java import (
     QUIET,
     archive_options,
@@ -19,6 +18,7 @@ from backstream.spark.java import (
     is_archive_complete,
     settings_beside_class_path,
 )
+from backstream.variables import CLASS_ARCHIVE_VARIABLE
 
 TO_STDERR = "-XX:+DisplayVMOutputToStderr"
 JOB = """

@@ -23,10 +23,10 @@ from tests.workflow.history import CLICKS, COLUMNS, at, planned, write_clicks, w
 from backstream.errors import ContractError
 from backstream.eventtime.instants import epoch_ms
 from backstream.eventtime.windows import Tumbling
-from backstream.runs.home import HOME_VARIABLE
 from backstream.runs.manifest import Manifest, sum_fates
 from backstream.runs.plan import Mode
 from backstream.spark.chunk_job import replay_chunks
+from backstream.variables import HOME_VARIABLE
 
 AGGREGATES = """\
 [aggregates]

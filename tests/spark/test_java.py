@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from backstream.runs.home import CLASS_ARCHIVE_VARIABLE
 from backstream.spark import java
 from backstream.spark.java import (
     ASK_FOR_HUGE_PAGES,
@@ -22,6 +21,7 @@ from backstream.spark.java import (
     set_java_options,
     tune_java,
 )
+from backstream.variables import CLASS_ARCHIVE_VARIABLE
 
 OTHERS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 

@@ -10,10 +10,10 @@ import pytest
 from tests.lake.store import BUCKET, Store
 
 from backstream.errors import PlanError, StorageError
-from backstream.runs.home import WAREHOUSE_VARIABLE
+from backstream.runs.input_versions import require_input_files
 from backstream.runs.plan import InputFile
-from backstream.storage.input_versions import require_input_files
 from backstream.storage.stores import NO_STORES, Stores, is_below, is_in_store
+from backstream.variables import WAREHOUSE_VARIABLE
 
 
 def test_a_location_is_a_path_or_an_address() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from backstream.runs.home import CATALOG_VARIABLE
+from backstream.variables import CATALOG_VARIABLE
 
 LENIENT = {
     "name": "lenient",

@@ -26,8 +26,9 @@ from backstream.eventtime.records import Fate, Record, SourceClock
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
 from backstream.eventtime.watermark_sources import compute_watermarks
 from backstream.eventtime.window_operator import fire_windows
-from backstream.runs.home import HOME_VARIABLE, Home
+from backstream.runs.home import Home
 from backstream.spark.session import SMALL_DATA_SETTINGS
+from backstream.variables import HOME_VARIABLE
 from backstream.workflow.advice_text import advice_text
 from backstream.workflow.advise import AdviceRequest, prepare_advice, recommend_delay
 

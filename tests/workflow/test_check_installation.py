@@ -9,12 +9,8 @@ from tests.lake.store import Store
 from tests.spark.test_installation import install
 from tests.workflow.history import write_definition
 
-from backstream.runs.home import (
-    CATALOG_VARIABLE,
-    DEFINITIONS_VARIABLE,
-    WAREHOUSE_VARIABLE,
-    Home,
-)
+from backstream.runs.home import Home
+from backstream.variables import CATALOG_VARIABLE, DEFINITIONS_VARIABLE, WAREHOUSE_VARIABLE
 from backstream.workflow.check_installation import check_installation
 
 

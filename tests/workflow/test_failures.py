@@ -14,12 +14,13 @@ from backstream.errors import CatalogError, ContractError, LedgerError
 from backstream.eventtime.instants import DAY_MS, instant_ms
 from backstream.eventtime.intervals import Interval
 from backstream.lake.ledger import list_runs
-from backstream.runs.home import CATALOG_VARIABLE, Home
+from backstream.runs.finished_chunks import list_unfinished_chunks
+from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Plan
 from backstream.runs.status import RunStatus
 from backstream.runs.table_schemas import WINDOWS
-from backstream.storage.finished_chunks import list_unfinished_chunks
+from backstream.variables import CATALOG_VARIABLE
 from backstream.workflow import audit_run, find_interrupted_run, plan_run, publish_run, record_failure, report_run
 from backstream.workflow.plan_request import PlanRequest
 from backstream.workflow.status import list_run_states

@@ -19,9 +19,10 @@ from backstream.lake.ledger import record_run, run_row
 from backstream.pages.datasets import find_dataset
 from backstream.pages.store import PageStore
 from backstream.runs.dataset_state import DatasetState, DayIssue, DayTotals, load_day_totals, write_day_totals
-from backstream.runs.home import DEFINITIONS_VARIABLE, Home
+from backstream.runs.home import Home
 from backstream.runs.status import RunStatus
 from backstream.spark.chunk_job import replay_chunks
+from backstream.variables import DEFINITIONS_VARIABLE
 from backstream.workflow import audit_run, plan_run, publish_run, refresh_after_run, report_run
 from backstream.workflow.dataset_state import compute_day_totals, refresh_dataset_state
 from backstream.workflow.plan_request import PlanRequest

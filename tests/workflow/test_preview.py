@@ -26,8 +26,9 @@ from backstream.lake.catalog import load_table, open_catalog_for_writing
 from backstream.lake.reader import load_rows
 from backstream.native.key_sample import IS_NEW, draw_key_sample, keep_sampled_keys
 from backstream.native.raw_input import RawInput, Target
-from backstream.runs.home import HOME_VARIABLE, Home
+from backstream.runs.home import Home
 from backstream.runs.plan import Mode
+from backstream.variables import HOME_VARIABLE
 from backstream.workflow.plan_request import PlanRequest
 from backstream.workflow.preview.computation import compute_sampled_rows, list_sampled_columns, needed_span
 from backstream.workflow.preview.preview import preview_run

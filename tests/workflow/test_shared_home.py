@@ -10,8 +10,9 @@ from tests.lake.store import BUCKET, Store
 from tests.workflow.history import CLICKS, at, planned, write_clicks, write_definition
 
 from backstream.errors import SpecError
-from backstream.runs.home import SHARED_HOME_VARIABLE, WAREHOUSE_VARIABLE, Home
+from backstream.runs.home import Home
 from backstream.runs.plan import Mode
+from backstream.variables import SHARED_HOME_VARIABLE, WAREHOUSE_VARIABLE
 from backstream.workflow import prepare_source
 
 SOURCE = f"s3://{BUCKET}/clicks"

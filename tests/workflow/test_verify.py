@@ -25,11 +25,12 @@ from backstream.lake.reader import load_rows
 from backstream.native.raw_input import RawInput, Target
 from backstream.native.recomputed_aggregates import parse_recomputed
 from backstream.quality.audit_frame import audit_frame
-from backstream.runs.home import HOME_VARIABLE, Home
+from backstream.runs.home import Home
 from backstream.runs.manifest import load_manifests
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.results import Audit, CheckOutcome, Verdict
 from backstream.runs.verification import Receipt
+from backstream.variables import HOME_VARIABLE
 from backstream.workflow.explain import explain_row, explain_window
 from backstream.workflow.recomputation.values import aggregate_values
 from backstream.workflow.verify import verify_run

@@ -23,11 +23,12 @@ from backstream.definition.values import DURATION_PATTERN
 from backstream.errors import PlanError, SpecError, format_problems
 from backstream.eventtime.instants import duration_text
 from backstream.eventtime.watermark_generators import StrategyKind
-from backstream.runs.home import HOME_VARIABLE, Home
+from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.settings import project_environment
 from backstream.storage.stores import is_in_store
 from backstream.text import describe_differences
+from backstream.variables import HOME_VARIABLE
 
 
 def load_definition(definition: Path | str) -> Definition:

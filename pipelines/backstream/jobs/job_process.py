@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from backstream.errors import NO_RETRY_STATUS, BackstreamError
-from backstream.runs.home import ERROR_FILE_VARIABLE, TASK_VARIABLE, write_text
 from backstream.spark.failures import describe_unexpected_error
+from backstream.storage.files import write_text
+from backstream.variables import ERROR_FILE_VARIABLE, TASK_VARIABLE
 
 
 def run_job(job: Callable[[], None], traces: Path) -> int:

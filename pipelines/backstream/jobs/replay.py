@@ -20,7 +20,9 @@ from pathlib import Path
 from backstream import __version__
 from backstream.definition.loader import require_unchanged_code, require_unchanged_definition
 from backstream.jobs.job_process import end_with_task, run_job
+from backstream.runs.finished_chunks import list_unfinished_chunks
 from backstream.runs.home import RunFolder
+from backstream.runs.input_versions import require_unchanged_inputs
 from backstream.runs.manifest import Manifest, version_warning
 from backstream.runs.phases import Phase, keep_phase
 from backstream.runs.plan import Plan
@@ -28,8 +30,6 @@ from backstream.runs.progress import load_progress
 from backstream.spark.chunk_job import replay_chunks
 from backstream.spark.failures import explain_heap_errors
 from backstream.spark.session import submitted_session
-from backstream.storage.finished_chunks import list_unfinished_chunks
-from backstream.storage.input_versions import require_unchanged_inputs
 
 _PROGRESS_INTERVAL_S = 20.0
 

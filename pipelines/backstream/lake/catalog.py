@@ -31,8 +31,9 @@ from backstream.errors import (
 from backstream.lake.catalog_address import SQL, CatalogAddress, namespace, table_identifier
 from backstream.lake.sql_catalog import create_sql_catalog, find_sql_catalog
 from backstream.lake.storage import Warehouse, create_folder
-from backstream.runs.home import WAREHOUSE_VARIABLE, Home
+from backstream.runs.home import Home
 from backstream.storage.object_stores import describe_store_error, is_from_store
+from backstream.variables import WAREHOUSE_VARIABLE
 
 _CLIENTS = frozenset(("requests", "urllib3", "thrift", "hive_metastore", "botocore", "google"))
 """The packages with which PyIceberg calls the services of catalogs."""

@@ -11,7 +11,8 @@ from typing import Any, Self
 from urllib.parse import parse_qsl, urlsplit
 
 from backstream.errors import SetupError
-from backstream.runs.home import CATALOG_NAME_VARIABLE, CATALOG_VARIABLE, NAMESPACE_VARIABLE, Home
+from backstream.runs.home import Home
+from backstream.variables import CATALOG_NAME_VARIABLE, CATALOG_VARIABLE, NAMESPACE_VARIABLE
 
 CATALOG_NAME = "backstream"
 """The name of a catalog that an address describes; a database of PyIceberg may hold several catalogs."""

@@ -16,7 +16,7 @@ from pyiceberg.table import Table
 
 from backstream.lake.storage import location_of
 from backstream.runs.manifest import StagedFile
-from backstream.runs.parquet_footer import Footer
+from backstream.storage.parquet_footer import Footer
 from backstream.storage.stores import map_files
 
 

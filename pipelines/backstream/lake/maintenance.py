@@ -35,10 +35,11 @@ from backstream.lake.storage import (
     plain_path,
     write_mark,
 )
-from backstream.runs.home import Home, list_drafts
+from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Plan
 from backstream.runs.table_schemas import RESTATEMENTS, TABLES
+from backstream.storage.files import list_drafts
 from backstream.storage.stores import Stores, is_in_store
 
 _MIN_GRACE_MS = HOUR_MS

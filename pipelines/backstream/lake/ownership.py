@@ -24,9 +24,10 @@ from backstream.lake import snapshots
 from backstream.lake.catalog_address import table_identifier
 from backstream.lake.published_runs import list_datasets
 from backstream.lake.snapshot_producers import OneTransaction
-from backstream.runs.home import Home, write_text
+from backstream.runs.home import Home
 from backstream.runs.plan import Plan, definition_id
 from backstream.runs.table_schemas import ROW_POSITION
+from backstream.storage.files import write_text
 
 
 @dataclass(frozen=True, slots=True)

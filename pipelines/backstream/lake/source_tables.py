@@ -25,9 +25,10 @@ from backstream.errors import CatalogError, LedgerError, PlanError, SpecError
 from backstream.lake.catalog import open_catalog_for_reading
 from backstream.lake.catalog_address import CATALOG_NAME
 from backstream.lake.necessary_filter import necessary_filter
-from backstream.runs.home import Home, load_json, write_json
+from backstream.runs.home import Home
 from backstream.source.raw_files import RawFile
 from backstream.source.table_files import TableFile
+from backstream.storage.files import load_json, write_json
 
 _STATE = "_snapshot.json"
 _CONFIGURATION_HINT = (

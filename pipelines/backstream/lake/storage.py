@@ -20,8 +20,9 @@ from pyiceberg.table import Table
 from backstream.errors import SetupError, StorageError, storage_error
 from backstream.eventtime.instants import SECOND_MS
 from backstream.lake.catalog_address import SQL, CatalogAddress
-from backstream.runs.home import WAREHOUSE_VARIABLE, Home
+from backstream.runs.home import Home
 from backstream.storage.object_stores import STORE_OPTIONS, address_keys, describe_store_error, store_options
+from backstream.variables import WAREHOUSE_VARIABLE
 
 _DATA_FOLDER = "data"
 _REMOVED_SUFFIX = "vacuumed"

@@ -25,8 +25,8 @@ from backstream.native.sql import PARTITION_TEXT, floor_to_step, quote_name, quo
 from backstream.native.supported import read_spec, reason_not_readable
 from backstream.native.task import Aggregate, ReadSpec, duckdb_type
 from backstream.native.task_disk import open_task_disk
+from backstream.runs.input_versions import require_input_files
 from backstream.runs.plan import InputFile, Plan
-from backstream.storage.input_versions import require_input_files
 from backstream.storage.stores import Stores
 
 if TYPE_CHECKING:

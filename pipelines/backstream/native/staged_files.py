@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from backstream.runs.manifest import StagedFile
-from backstream.runs.parquet_footer import Footer
 from backstream.runs.table_schemas import PANES, RECORD_COUNT, SKIPPED, WINDOWS, WITHHELD, pane_count_column
 from backstream.storage.columns import SMALL_BYTES, load_columns
+from backstream.storage.parquet_footer import Footer
 
 _COUNTED = {
     WINDOWS: RECORD_COUNT,

@@ -18,7 +18,7 @@ from backstream.errors import SpecError
 from backstream.orchestration.airflow_versions import AIRFLOW, AirflowNotFoundException, list_switched_off
 from backstream.orchestration.connections import CATALOG_CONNECTION_ID, WAREHOUSE_CONNECTION_ID, provide_lake
 from backstream.orchestration.dag_options import CONNECTION_ID, POOL
-from backstream.runs.home import CATALOG_CONNECTION_VARIABLE, WAREHOUSE_CONNECTION_VARIABLE
+from backstream.variables import CATALOG_CONNECTION_VARIABLE, WAREHOUSE_CONNECTION_VARIABLE
 from backstream.workflow.findings import Finding, check_clock, fail, ok, warn
 
 _LOWEST, _EXCLUDED = (3, 1), (3, 4)

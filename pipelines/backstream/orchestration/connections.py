@@ -15,13 +15,13 @@ from airflow.sdk.log import mask_secret
 from backstream.errors import SpecError
 from backstream.orchestration.airflow_versions import AirflowNotFoundException
 from backstream.orchestration.catalog_connections import catalog_uri
-from backstream.runs.home import (
+from backstream.runs.settings import misspelt_variables, provide_settings
+from backstream.variables import (
     CATALOG_CONNECTION_VARIABLE,
     CATALOG_VARIABLE,
     WAREHOUSE_CONNECTION_VARIABLE,
     WAREHOUSE_VARIABLE,
 )
-from backstream.runs.settings import misspelt_variables, provide_settings
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from backstream.errors import BackstreamError
-from backstream.runs.home import write_text
+from backstream.storage.files import write_text
 
 _FRAME = re.compile(r"\s*(at [\w.$/<>]+\(.*\)|Caused by: .*|Suppressed: .*|\.\.\. \d+ more)\s*$")
 _MAX_LINES = 20_000

@@ -19,9 +19,9 @@ from backstream import errors
 from backstream.errors import NO_RETRY_STATUS, BackstreamError, JobError
 from backstream.orchestration.standalone_cluster import FINISHED, StandaloneCluster
 from backstream.orchestration.triggers import LOST, TIMED_OUT, DriverTrigger
-from backstream.runs.home import CATALOG_VARIABLE, ERROR_FILE_VARIABLE, TASK_VARIABLE, WAREHOUSE_VARIABLE
 from backstream.runs.plan import Plan
 from backstream.spark.heap import load_defaults
+from backstream.variables import CATALOG_VARIABLE, ERROR_FILE_VARIABLE, TASK_VARIABLE, WAREHOUSE_VARIABLE
 
 _KEPT = ("BACKSTREAM_", "PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 _LEFT_OUT = (CATALOG_VARIABLE, WAREHOUSE_VARIABLE, TASK_VARIABLE)

@@ -14,9 +14,10 @@ from airflow.listeners import hookimpl
 
 from backstream.errors import BackstreamError
 from backstream.eventtime.instants import SECOND_MS
-from backstream.runs.home import HOME_VARIABLE, Home
+from backstream.runs.home import Home
 from backstream.runs.requests import record_end
 from backstream.runs.settings import project_environment
+from backstream.variables import HOME_VARIABLE
 
 log = logging.getLogger(__name__)
 

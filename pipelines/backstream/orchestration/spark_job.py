@@ -22,10 +22,11 @@ from backstream.orchestration.connections import provide_environment
 from backstream.orchestration.dag_options import CONNECTION_ID
 from backstream.orchestration.java_traces import JavaTraces
 from backstream.orchestration.tasks import fail_without_retry
-from backstream.runs.home import ERROR_FILE_VARIABLE, TASK_VARIABLE, Home
+from backstream.runs.home import Home
 from backstream.spark.heap import CONF_VARIABLE, OUT_OF_MEMORY_STATUS, SETTING
 from backstream.spark.installation import find_scripts_folder
 from backstream.spark.java import set_java_options, settings_beside_class_path
+from backstream.variables import ERROR_FILE_VARIABLE, TASK_VARIABLE
 
 _CLIENT = "client"
 

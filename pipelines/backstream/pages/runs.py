@@ -14,9 +14,10 @@ from backstream.eventtime.instants import SECOND_MS
 from backstream.lake.ledger import RunRow
 from backstream.pages.store import cached_by_mtime
 from backstream.runs.dag_names import BACKFILL, dag_id_of, dataset_of_dag
-from backstream.runs.home import Home, RunFolder, load_json
+from backstream.runs.home import Home, RunFolder
 from backstream.runs.requests import RunRequest, find_requests
 from backstream.runs.status import RunStatus
+from backstream.storage.files import load_json
 from backstream.workflow.run_state import RunState, add_dismissals, state_of_request, state_of_row
 from backstream.workflow.status import load_run_state
 

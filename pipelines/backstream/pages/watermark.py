@@ -20,7 +20,8 @@ from backstream.report.formatting import duration_words, limit_text, share_text
 from backstream.report.line_charts import ChartMark, DelayCurveChart, StepLine, draw_delay_curve
 from backstream.report.partition_timeline import PartitionLine, PartitionTimeline, draw_partition_timeline
 from backstream.report.svg import Axis, Frame
-from backstream.runs.home import Home, load_json
+from backstream.runs.home import Home
+from backstream.storage.files import load_json
 
 _WIDE, _NARROW = Frame(64, 10, 1_060, 300), Frame(64, 10, 296, 240)
 _TICKS = 4

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from backstream.errors import LedgerError
-from backstream.runs.home import load_json, write_json
+from backstream.storage.files import load_json, write_json
 
 
 @dataclass(frozen=True, slots=True)

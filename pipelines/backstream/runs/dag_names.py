@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from backstream.errors import SpecError
-from backstream.runs.home import TEAM_VARIABLE
+from backstream.variables import TEAM_VARIABLE
 
 BACKFILL, REPROCESS, RESTATE = "backfill", "reprocess", "restate"
 _KINDS = (BACKFILL, REPROCESS, RESTATE)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from backstream.eventtime.intervals import Interval
-from backstream.runs.home import load_json, write_json
+from backstream.storage.files import load_json, write_json
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Self
 
 from backstream.errors import LedgerError
-from backstream.runs.home import Home, load_json, write_json
+from backstream.runs.home import Home
+from backstream.storage.files import load_json, write_json
 
 
 @dataclass(frozen=True, slots=True)

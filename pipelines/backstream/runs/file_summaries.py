@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from backstream.errors import StorageError
-from backstream.runs.home import write_text
+from backstream.storage.files import write_text
 
 log = logging.getLogger(__name__)
 _FORMAT = "summary 2 "

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from backstream.errors import LedgerError, SpecError
 from backstream.eventtime.stream_state import StreamState
-from backstream.runs.home import write_json
+from backstream.storage.files import write_json
 
 SCHEMA_VERSION = 1
 _MANIFEST_NAME = "bundle.json"

@@ -2,57 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
-import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from backstream.errors import LedgerError, SpecError, storage_error
+from backstream.errors import SpecError
 from backstream.runs.bundled_files import bundled_folder
-
-PROJECT_VARIABLE = "BACKSTREAM_PROJECT"
-"""The folder with `backstream.toml` and `.env`; by default the nearest one above the working directory."""
-HOME_VARIABLE = "BACKSTREAM_HOME"
-"""The folder with all state of an installation; by default `.backstream` in the project or working directory."""
-DEFINITIONS_VARIABLE = "BACKSTREAM_DEFINITIONS"
-"""The folders of definitions, separated by `:`; by default `definitions` in the project, or else the demo's."""
-EXPECTATIONS_VARIABLE = "BACKSTREAM_EXPECTATIONS"
-"""The folders of your own suites, separated by `:`; by default `expectations` in the project."""
-CATALOG_VARIABLE = "BACKSTREAM_CATALOG_URI"
-"""The address of the Iceberg catalog: a database, `https://` (REST), `thrift://` (Hive), or `glue://`; by default
-SQLite in the home folder."""
-CATALOG_NAME_VARIABLE = "BACKSTREAM_CATALOG"
-"""The name of a catalog in PyIceberg's configuration, in place of `BACKSTREAM_CATALOG_URI`."""
-NAMESPACE_VARIABLE = "BACKSTREAM_NAMESPACE"
-"""The namespace of the tables in the catalog, e.g., `sales.hourly`; by default `backstream`."""
-WAREHOUSE_VARIABLE = "BACKSTREAM_WAREHOUSE"
-"""The folder or `s3://bucket/prefix` (or `gs`, `abfss`, `hdfs`) of the tables; by default that of the catalog, or
-a folder in the home folder."""
-CATALOG_CONNECTION_VARIABLE = "BACKSTREAM_CATALOG_CONNECTION"
-"""The id of the Airflow connection to the catalog, which tasks use instead of an address; by default
-`backstream_catalog`, if it exists."""
-WAREHOUSE_CONNECTION_VARIABLE = "BACKSTREAM_WAREHOUSE_CONNECTION"
-"""The id of the Airflow connection to the warehouse, which tasks use instead of an address; by default
-`backstream_warehouse`, if it exists."""
-SHARED_HOME_VARIABLE = "BACKSTREAM_SHARED_HOME"
-"""`yes` (default), or `no` if Spark's executors don't share the home folder, but only an object store."""
-TEAM_VARIABLE = "BACKSTREAM_TEAM"
-"""The team of a project, e.g., `sales`: a part of the names of its DAGs and assets. So projects in one Airflow can
-have datasets of equal names. By default there is none."""
-HEAP_VARIABLE = "BACKSTREAM_DRIVER_MEMORY"
-"""The heap of Spark's Java, e.g., `8g`; by default a share of the memory of this machine."""
-CLASS_ARCHIVE_VARIABLE = "BACKSTREAM_CLASS_ARCHIVE"
-"""The folder of Java's class archives; by default in the Python environment. An empty text disables archives."""
-TASK_VARIABLE = "BACKSTREAM_PARENT_TASK"
-"""Variable of a Spark job: the task that waits for it, as `host/process`."""
-ERROR_FILE_VARIABLE = "BACKSTREAM_ERROR_FILE"
-"""Variable of a Spark job: the file for its error, which the task that waits for it raises."""
-_DRAFT = re.compile(r"\..+\.[0-9a-f]{32}")
+from backstream.variables import (
+    CATALOG_VARIABLE,
+    DEFINITIONS_VARIABLE,
+    EXPECTATIONS_VARIABLE,
+    HOME_VARIABLE,
+    SHARED_HOME_VARIABLE,
+    WAREHOUSE_VARIABLE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,66 +188,6 @@ class RunFolder:
     def report(self) -> Path:
         """The run report, one self-contained HTML file."""
         return self.path / "report.html"
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write JSON by atomic rename: readers see either the old or the new file."""
-    write_text(path, json.dumps(content, indent=1, sort_keys=True) + "\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write text by atomic rename: readers see either the old or the new file.
-
-    Raises:
-        StorageError: when it cannot be written, for example on a full disk.
-    """
-    with replace_file(path) as draft:
-        draft.write_text(text, encoding="utf-8")
-
-
-@contextmanager
-def replace_file(path: Path) -> Iterator[Path]:
-    """Yield a draft that replaces a file when the block ends: readers see either the old or the new file.
-
-    Raises:
-        StorageError: when it cannot be written, for example on a full disk.
-    """
-    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield draft
-        draft.replace(path)
-    except OSError as error:
-        action = f"cannot write {path.name}"
-        raise storage_error(action, path.parent, error) from error
-    finally:
-        with suppress(OSError):  # its folder may not exist
-            draft.unlink(missing_ok=True)
-
-
-def list_drafts(folder: Path) -> Iterator[Path]:
-    """Return the drafts under a folder: those of killed writers, and those that are being written."""
-    return (path for path in folder.rglob(".*") if _DRAFT.fullmatch(path.name))
-
-
-def load_json(path: Path, what: str) -> dict[str, Any]:
-    """Read a JSON object from a file; `what` is its name for messages.
-
-    Raises:
-        LedgerError: when there is no such file, or it contains no JSON object.
-    """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        msg = f"no {what} at {path}"
-        raise LedgerError(msg) from None
-    except ValueError as error:
-        msg = f"{what} at {path} is not JSON: {error}"
-        raise LedgerError(msg) from error
-    if not isinstance(content, dict):
-        msg = f"{what} at {path} must be a JSON object, got {type(content).__name__}"
-        raise LedgerError(msg)
-    return content
 
 
 def definitions_folders() -> tuple[Path, ...]:

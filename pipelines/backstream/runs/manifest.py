@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from backstream.errors import LedgerError
-from backstream.runs.home import Home, load_json, write_json
+from backstream.runs.home import Home
 from backstream.runs.plan import Plan
+from backstream.storage.files import load_json, write_json
 
 _DIGEST = "manifest_digest"
 

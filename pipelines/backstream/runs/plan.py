@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from backstream.errors import PlanError
 from backstream.eventtime.intervals import Interval, LocalDays
-from backstream.runs.home import Home, RunFolder, load_json, write_text
+from backstream.runs.home import Home, RunFolder
 from backstream.runs.input_files import FileList, MisplacedRecords, PinnedInput, SkippedFile
 from backstream.runs.packing import (
     expand_ranges,
@@ -28,6 +28,7 @@ from backstream.runs.packing import (
 )
 from backstream.runs.plan_summary import PlanSummary
 from backstream.runs.table_schemas import ROW_POSITION
+from backstream.storage.files import load_json, write_text
 
 PLAN_VERSION = 5
 _HASH_LENGTH = 12

@@ -9,7 +9,7 @@ from typing import Self
 
 from backstream.errors import LedgerError
 from backstream.eventtime.intervals import Interval
-from backstream.runs.home import load_json, write_json
+from backstream.storage.files import load_json, write_json
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from typing import Any, Self
 
 from backstream.errors import LedgerError
 from backstream.eventtime.intervals import Interval
-from backstream.runs.home import Home, load_json, write_json
+from backstream.runs.home import Home
+from backstream.storage.files import load_json, write_json
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
-from backstream.runs.home import load_json, write_json
+from backstream.storage.files import load_json, write_json
 
 _ROLLBACK_PREFIX = "rollback-"
 """Prefix of the id of a rollback; the id of the undone run follows."""

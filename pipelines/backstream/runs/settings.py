@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from backstream.errors import SpecError
-from backstream.runs.home import (
+from backstream.variables import (
     CATALOG_CONNECTION_VARIABLE,
     CATALOG_NAME_VARIABLE,
     CATALOG_VARIABLE,

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from backstream.runs.home import load_json, write_json
+from backstream.storage.files import load_json, write_json
 
 
 @dataclass(frozen=True, slots=True)

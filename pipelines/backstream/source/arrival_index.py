@@ -25,8 +25,8 @@ from backstream.eventtime.instants import HOUR_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.watermark_generators import StrategyKind
 from backstream.eventtime.windows import Cumulate, Sliding, Tumbling
-from backstream.runs.home import replace_file
 from backstream.runs.plan import InputFile
+from backstream.storage.files import replace_file
 
 FixedWindow = Tumbling | Sliding | Cumulate
 

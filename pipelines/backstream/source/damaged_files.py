@@ -18,11 +18,12 @@ from backstream.eventtime.instants import instant_text
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.watermark_generators import StrategyKind
 from backstream.eventtime.windows import Session
-from backstream.runs.home import Home, load_json, write_json
+from backstream.runs.home import Home
 from backstream.runs.input_files import SkippedFile
 from backstream.runs.packing import from_columns
 from backstream.runs.plan import InputFile, Mode
 from backstream.source.files import DamagedFile, FileInspection, read_error_text
+from backstream.storage.files import load_json, write_json
 from backstream.storage.stores import Stores, explain_reading
 
 

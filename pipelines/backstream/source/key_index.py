@@ -17,10 +17,11 @@ import pyarrow.parquet as pq
 
 from backstream.definition.model import Definition
 from backstream.eventtime.stale_windows import slice_ms
-from backstream.runs.home import Home, replace_file
+from backstream.runs.home import Home
 from backstream.runs.plan import InputFile
 from backstream.source.reader import scan_row_groups
 from backstream.source.time_columns import TimeColumn
+from backstream.storage.files import replace_file
 
 _VERSION = 1
 _SCHEMA = pa.schema(

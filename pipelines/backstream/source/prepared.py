@@ -16,9 +16,9 @@ from types import MappingProxyType
 from typing import Self
 
 from backstream.eventtime.intervals import Interval
-from backstream.runs.home import load_json, write_json
 from backstream.runs.input_files import FileList, MisplacedRecords, PinnedInput, SkippedFile
 from backstream.source.raw_files import RawFile
+from backstream.storage.files import load_json, write_json
 
 _MANIFEST = "_raw_files.json"
 """File in the folder of a batch: its raw files and its counts. Readers of Parquet ignore its name."""

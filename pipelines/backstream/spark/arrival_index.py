@@ -20,6 +20,7 @@ from backstream.native.supported import read_spec, reason_not_readable
 from backstream.native.task import IndexTask
 from backstream.native.task_cuts import group_files_by_rows
 from backstream.native.task_runner import run_index_task
+from backstream.runs.input_versions import require_input_files
 from backstream.runs.plan import InputFile
 from backstream.source.arrival_index import (
     ArrivalIndex,
@@ -38,7 +39,6 @@ from backstream.spark.schemas import (
     with_partition_as_text,
 )
 from backstream.spark.session import ship_package, task_memory_mb
-from backstream.storage.input_versions import require_input_files
 from backstream.storage.stores import Stores
 
 log = logging.getLogger(__name__)

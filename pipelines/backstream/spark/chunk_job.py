@@ -16,6 +16,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from backstream.runs.chunk_groups import group_chunks
+from backstream.runs.finished_chunks import load_finished_manifest
 from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Chunk, Plan
@@ -36,7 +37,6 @@ from backstream.spark.shared_folder import require_shared_folder, require_shared
 from backstream.spark.staging import explain_write_errors
 from backstream.spark.user_functions import explain_function_errors, register_functions
 from backstream.spark.watermarks.cache import WatermarkCache
-from backstream.storage.finished_chunks import load_finished_manifest
 
 STAGES = (
     "watermarks",

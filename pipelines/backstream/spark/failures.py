@@ -15,10 +15,10 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from backstream.errors import ContractError, HeapError
-from backstream.runs.home import write_text
 from backstream.runs.plan import Plan
 from backstream.spark.heap import OUT_OF_MEMORY_STATUS, SETTING
 from backstream.spark.source import file_uri
+from backstream.storage.files import write_text
 
 _OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
 _STOPPED = (

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backstream.errors import SpecError
-from backstream.runs.home import HEAP_VARIABLE
+from backstream.variables import HEAP_VARIABLE
 
 SETTING = "spark.driver.memory"
 CONF_VARIABLE = "SPARK_CONF_DIR"

@@ -23,8 +23,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from backstream.errors import SetupError
-from backstream.runs.home import CLASS_ARCHIVE_VARIABLE
 from backstream.spark.heap import CONF_VARIABLE, SETTINGS_FILE, SUBMIT_ARGUMENTS, conf_folder, heap_mb, spark_home
+from backstream.variables import CLASS_ARCHIVE_VARIABLE
 
 QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 """Java logs each class that it leaves out of the archive, which no user can act on."""

@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from backstream.errors import CountError, PlanError, StorageError
-from backstream.runs.home import WAREHOUSE_VARIABLE
 from backstream.runs.plan import Plan
 from backstream.spark.counted_writes import TaskWrite, require_visible, write_parquet
 from backstream.spark.session import ship_package
 from backstream.storage.stores import Stores, is_below, is_in_store
+from backstream.variables import WAREHOUSE_VARIABLE
 
 _ROUNDS = 5
 """The number of attempts to get a marker from every executor."""

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from backstream.errors import SpecError, StorageError
-from backstream.runs.home import WAREHOUSE_VARIABLE
+from backstream.variables import WAREHOUSE_VARIABLE
 
 S3_SCHEMES = ("s3", "s3a", "s3n")
 _SCHEMES = (*S3_SCHEMES, "gs", "abfs", "abfss")

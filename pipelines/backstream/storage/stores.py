@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from backstream.errors import StorageError
-from backstream.runs.parquet_footer import Footer
 from backstream.storage.object_stores import S3_SCHEMES, StoreAccess, explain_store_errors, warehouse_address
+from backstream.storage.parquet_footer import Footer
 
 _AT_ONCE = 8
 """The number of simultaneous requests: an object store serves many, and each one takes long."""

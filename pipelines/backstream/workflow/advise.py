@@ -25,7 +25,7 @@ from backstream.eventtime.watermark_holders import (
     recommend_idle_timeout_ms,
 )
 from backstream.eventtime.windows import Session
-from backstream.runs.home import Home, write_text
+from backstream.runs.home import Home
 from backstream.runs.plan import InputFile
 from backstream.source.columns import resolve_columns
 from backstream.source.damaged_files import require_no_damage
@@ -33,6 +33,7 @@ from backstream.source.files import find_arrival_bounds, inspect_files, list_sou
 from backstream.spark.delay_analysis import AnalysisRange, load_arrival_buckets, measure_delays
 from backstream.spark.watermarks.resolve import has_gaps, list_expected_partitions
 from backstream.spark.windows.assignment import FixedWindow, end_step_ms
+from backstream.storage.files import write_text
 from backstream.workflow.shared_home import require_files_on_disk
 
 if TYPE_CHECKING:

@@ -24,7 +24,6 @@ from backstream.native.small_files import columns_by_group
 from backstream.quality.evidence import READ_OF_QUARANTINE, RunEvidence, count_unreadable
 from backstream.quality.gate import evaluate_suite
 from backstream.runs.dataset_state import write_day_totals
-from backstream.runs.home import replace_file
 from backstream.runs.input_files import SHOWN
 from backstream.runs.input_notes import REMOVED_HINT
 from backstream.runs.manifest import Manifest, StagedFile, home_of, load_manifests
@@ -46,6 +45,7 @@ from backstream.runs.table_schemas import (
     pane_count_column,
 )
 from backstream.storage.columns import SMALL_BYTES, load_columns
+from backstream.storage.files import replace_file
 from backstream.storage.stores import Stores, is_in_store, map_files
 from backstream.workflow.dataset_state import compute_day_totals
 from backstream.workflow.past_windows import load_past_windows

@@ -21,12 +21,13 @@ from backstream.errors import BackstreamError, SpecError
 from backstream.lake.catalog import open_catalog_for_reading
 from backstream.lake.catalog_address import CatalogAddress
 from backstream.lake.storage import Warehouse, filesystem_of
-from backstream.runs.home import HOME_VARIABLE, WAREHOUSE_VARIABLE, Home, definitions_folders
+from backstream.runs.home import Home, definitions_folders
 from backstream.runs.settings import find_project, misspelt_variables
 from backstream.spark.heap import driver_heap
 from backstream.spark.installation import find_overwritten_spark
 from backstream.spark.java import find_java, require_java
 from backstream.storage.object_stores import describe_store_error
+from backstream.variables import HOME_VARIABLE, WAREHOUSE_VARIABLE
 from backstream.workflow.findings import Finding, check_clock, fail, ok, warn
 
 _LOWEST_PYTHON, _EXCLUDED_PYTHON = (3, 11), (3, 14)

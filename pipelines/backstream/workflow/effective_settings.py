@@ -8,7 +8,11 @@ from pathlib import Path
 
 from backstream.lake.catalog_address import CatalogAddress, namespace
 from backstream.lake.storage import Warehouse
-from backstream.runs.home import (
+from backstream.runs.home import Home, definitions_folders, expectations_folders
+from backstream.runs.settings import SettingValue, mask_secrets
+from backstream.spark.heap import driver_heap
+from backstream.spark.java import archive_folder
+from backstream.variables import (
     CATALOG_CONNECTION_VARIABLE,
     CATALOG_NAME_VARIABLE,
     CATALOG_VARIABLE,
@@ -22,13 +26,7 @@ from backstream.runs.home import (
     TEAM_VARIABLE,
     WAREHOUSE_CONNECTION_VARIABLE,
     WAREHOUSE_VARIABLE,
-    Home,
-    definitions_folders,
-    expectations_folders,
 )
-from backstream.runs.settings import SettingValue, mask_secrets
-from backstream.spark.heap import driver_heap
-from backstream.spark.java import archive_folder
 
 
 def effective_settings(settings: Sequence[SettingValue], home: Home) -> Iterator[SettingValue]:

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from backstream.errors import SpecError, storage_error
-from backstream.runs.home import DEFINITIONS_VARIABLE, HOME_VARIABLE
 from backstream.runs.settings import PROJECT_FILE, find_project
+from backstream.variables import DEFINITIONS_VARIABLE, HOME_VARIABLE
 from backstream.workflow.findings import Finding, warn
 
 _SETTINGS = """\

@@ -12,12 +12,13 @@ from backstream.definition.source_section import Source
 from backstream.errors import LedgerError
 from backstream.eventtime.instants import DAY_MS
 from backstream.eventtime.intervals import Interval
-from backstream.runs.home import Home, RunFolder, load_json, write_json
+from backstream.runs.home import Home, RunFolder
 from backstream.runs.input_files import FileList
 from backstream.runs.plan import Plan
 from backstream.runs.results import Publication
 from backstream.source.prepared import PreparedSource
 from backstream.source.raw_files import root_of_paths
+from backstream.storage.files import load_json, write_json
 from backstream.storage.stores import is_in_store
 
 

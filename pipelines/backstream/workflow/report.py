@@ -20,11 +20,12 @@ from backstream.report.formatting import second_text
 from backstream.report.html import render_report
 from backstream.report.run_context import ChangeSummary, RunContext
 from backstream.report.summary import RunSummary
-from backstream.runs.home import Home, write_text
+from backstream.runs.home import Home
 from backstream.runs.manifest import home_of, load_manifests
 from backstream.runs.plan import Plan
 from backstream.runs.results import Audit, CheckOutcome, Publication
 from backstream.runs.verification import Receipt
+from backstream.storage.files import write_text
 from backstream.text import ReportFormat
 from backstream.workflow.history import diff_run
 

@@ -13,12 +13,13 @@ from backstream.definition.prepared import list_paths, reason_to_convert
 from backstream.errors import SpecError
 from backstream.eventtime.windows import Session
 from backstream.native.supported import reason_not_native
-from backstream.runs.home import SHARED_HOME_VARIABLE, WAREHOUSE_VARIABLE, Home
+from backstream.runs.home import Home
 from backstream.runs.plan import Mode, PlannedTable
 from backstream.source.arrival_index import is_index_exact
 from backstream.source.files import SourceFiles
 from backstream.source.in_place import is_readable_in_place
 from backstream.storage.stores import Stores, is_below, is_in_store
+from backstream.variables import SHARED_HOME_VARIABLE, WAREHOUSE_VARIABLE
 
 
 def require_stored_source(definition: Definition, home: Home, where: str) -> None:

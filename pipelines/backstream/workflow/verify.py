@@ -24,11 +24,11 @@ from backstream.lake.scans import count_rows
 from backstream.lake.window_rows import load_rows_in_spans
 from backstream.native.published_rows import PublishedRows
 from backstream.native.raw_input import RawInput, Target
+from backstream.runs.input_versions import require_unchanged_inputs
 from backstream.runs.manifest import home_of
 from backstream.runs.plan import Plan
 from backstream.runs.table_schemas import METRICS
 from backstream.runs.verification import Receipt
-from backstream.storage.input_versions import require_unchanged_inputs
 from backstream.workflow.explain import Difference, compare_row
 from backstream.workflow.recomputation.windows import find_session_targets, recompute_windows
 from backstream.workflow.report import report_run
