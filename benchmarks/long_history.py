@@ -115,7 +115,7 @@ def _plan(home: Home, name: str, since_ms: int, until_ms: int, number: int) -> P
         until_ms=until_ms,
         clock_start_ms=since_ms,
         clock_end_ms=until_ms,
-        home=str(home.path),
+        home_location=str(home.path),
         inputs=(InputFile(f"/data/{name}/part-0.parquet", 2_000, 60_000),),
         chunks=(Chunk("0000", since_ms, until_ms, until_ms, (0,), 60_000),),
         triggered_by=f"manual__{number:04d}",

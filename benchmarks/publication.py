@@ -119,10 +119,8 @@ def _seconds(plan: Plan, manifests: Sequence[Manifest], events: int = 1) -> floa
 def _publish(plan: Plan, manifests: Sequence[Manifest], events: int) -> None:
     publication = publish_range(plan, manifests)
     span_ms = (FIRST_DAY_MS, FIRST_DAY_MS + events)
-    record_run(
-        Home(Path(plan.home)), run_row(plan, RunStatus.PUBLISHED, span_ms, Verdict.PASS, publication.rows, events)
-    )
-    expire_side_table_snapshots(Home(Path(plan.home)), plan.dataset)
+    record_run(plan.home, run_row(plan, RunStatus.PUBLISHED, span_ms, Verdict.PASS, publication.rows, events))
+    expire_side_table_snapshots(plan.home, plan.dataset)
 
 
 def _inputs(folder: Path, files: int) -> None:

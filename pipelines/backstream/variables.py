@@ -3,7 +3,10 @@
 PROJECT_VARIABLE = "BACKSTREAM_PROJECT"
 """The folder with `backstream.toml` and `.env`; by default the nearest one above the working directory."""
 HOME_VARIABLE = "BACKSTREAM_HOME"
-"""The folder with all state of an installation; by default `.backstream` in the project or working directory."""
+"""The folder with all state of an installation, or its address, e.g., `s3://bucket/prefix`; by default
+`.backstream` in the project or working directory."""
+CACHE_VARIABLE = "BACKSTREAM_CACHE"
+"""The folder of this machine for copies of homes in object stores; by default `~/.cache/backstream`."""
 DEFINITIONS_VARIABLE = "BACKSTREAM_DEFINITIONS"
 """The folders of definitions, separated by `:`; by default `definitions` in the project, or else the demo's."""
 EXPECTATIONS_VARIABLE = "BACKSTREAM_EXPECTATIONS"

@@ -133,7 +133,7 @@ def plan_of(home: Home, dataset: str, since_ms: int, until_ms: int, **told: str)
         until_ms=until_ms,
         clock_start_ms=since_ms,
         clock_end_ms=until_ms,
-        home=str(home.path),
+        home_location=str(home.path),
         inputs=files,
         chunks=chunks,
         triggered_by=told.get("trigger", "manual__2024-03-20T06:00:00+00:00"),

@@ -51,6 +51,6 @@ def publish(plan: Plan) -> None:
 
 def rows_published(plan: Plan) -> int:
     """Return the number of published rows."""
-    with open_catalog_for_writing(Home(Path(plan.home))) as catalog:
+    with open_catalog_for_writing(plan.home) as catalog:
         table = catalog.load_table(table_identifier(plan.dataset))
         return sum(task.file.record_count for task in table.scan().plan_files())

@@ -75,7 +75,7 @@ def test_a_worker_that_does_not_see_the_state_folder_ends_the_job_before_any_wor
     plan = plan_in(tmp_path, "tumbling")
     with cluster_in(tmp_path / "cluster") as cluster:
         cluster.add_worker(1)
-        blind = cluster.add_worker(2, hidden=Path(plan.home))
+        blind = cluster.add_worker(2, hidden=plan.home.path)
         tables = {"none": "the shared folder test", "no marker is asked for": "table `"}
         ends = cluster.submit(*((fault, plan) for fault in tables))
         for (status, said), table in zip(ends, tables.values(), strict=True):

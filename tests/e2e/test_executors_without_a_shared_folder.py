@@ -94,7 +94,7 @@ def test_a_run_needs_no_shared_folder_and_survives_its_executors_and_driver(
 
 def require_published(plan: Plan, s3: Store) -> None:
     """Check that a run publishes its staged objects where they are, and that they have the expected rows."""
-    home, manifests = Home(Path(plan.home)), load_manifests(plan)
+    home, manifests = plan.home, load_manifests(plan)
     staged = {suffix: {file.path for each in manifests for file in each.files[suffix]} for suffix in plan.tables}
     assert {path.removeprefix("s3://") for paths in staged.values() for path in paths} <= s3.keys(BUCKET)
 

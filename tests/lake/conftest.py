@@ -77,7 +77,7 @@ class Lake:
             until_ms=interval.end_ms,
             clock_start_ms=interval.start_ms,
             clock_end_ms=interval.end_ms,
-            home=str(self.home.path),
+            home_location=str(self.home.path),
             inputs=(),
             chunks=chunks,
             tables=planned,

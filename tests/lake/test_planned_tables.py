@@ -15,7 +15,6 @@ from backstream.lake.catalog import open_catalog_for_writing
 from backstream.lake.planned_tables import create_tables, plan_tables
 from backstream.lake.publish import publish_range
 from backstream.lake.reader import load_rows
-from backstream.runs.home import Home
 from backstream.runs.plan import Plan
 from backstream.runs.table_schemas import Column, Table, windows_table
 
@@ -39,7 +38,7 @@ def create_at_once(plans: Sequence[Plan]) -> list[str]:
     def make(number: int, plan: Plan) -> None:
         barrier.wait()
         try:
-            with open_catalog_for_writing(Home(Path(plan.home))) as catalog:
+            with open_catalog_for_writing(plan.home) as catalog:
                 create_tables(catalog, plan)
         except BackstreamError as error:
             outcomes[number] = str(error)

@@ -48,8 +48,8 @@ def fill(home: Home, definitions: Path, left: str) -> None:
     record_run(home, run_row(published, RunStatus.PUBLISHED, (1, 2)))
     running, dry = _of_days("running"), _of_days("dry")
     for plan in (running, dry):
-        replace(plan, home=str(home.path)).write()
-    _finish(replace(running, home=str(home.path)))
+        replace(plan, home_location=str(home.path)).write()
+    _finish(replace(running, home_location=str(home.path)))
     for file in home.path.glob("runs/flights/*/plan.json"):
         file.write_text(left, encoding="utf-8")
     mistaken = home.run("flights", "mistaken.0123456789ab").plan

@@ -30,7 +30,7 @@ PLAN = Plan(
     until_ms=UNTIL_MS,
     clock_start_ms=SINCE_MS,
     clock_end_ms=UNTIL_MS,
-    home="home",
+    home_location="home",
     inputs=(),
     chunks=(Chunk("0000", SINCE_MS, UNTIL_MS, UNTIL_MS, (), 2_400),),
 )

@@ -54,7 +54,7 @@ def plan(since: str, until: str) -> Plan:
         until_ms=until_ms,
         clock_start_ms=since_ms,
         clock_end_ms=until_ms,
-        home="home",
+        home_location="home",
         inputs=(),
         chunks=(Chunk("0000", since_ms, until_ms, until_ms, (), 10),),
     )

@@ -38,8 +38,8 @@ def recompute_all(published: Published, summary: str) -> list[RecomputedWindow]:
 
     The summary of the stream is that of the `index`, or of the `files` for an explanation or a `sample`.
     """
-    home = published.plan.home if summary == "index" else str(published.folder / "no index")
-    raw = RawInput.from_plan(replace(published.plan, home=home), "verify")
+    home = published.plan.home_location if summary == "index" else str(published.folder / "no index")
+    raw = RawInput.from_plan(replace(published.plan, home_location=home), "verify")
     rows = load_rows(published.home, "clicks").to_pylist()
     targets = [
         Target(TimeWindow(epoch_ms(row["window_start"]), epoch_ms(row["window_end"])), (row["page"],))

@@ -49,7 +49,7 @@ class TaskInstance:
 
 def judged(home: Path, found: Audit | None) -> Path:
     """Write a run that ended after or before its audit."""
-    plan: Plan = replace(PLAN, home=str(home), definition=DEFINITION.model_dump(mode="json"))
+    plan: Plan = replace(PLAN, home_location=str(home), definition=DEFINITION.model_dump(mode="json"))
     if found:
         found.write(plan.folder.audit_result)
     if found and found.verdict is Verdict.WARN:

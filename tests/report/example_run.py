@@ -42,7 +42,7 @@ PLAN = Plan(
     until_ms=UNTIL_MS,
     clock_start_ms=SINCE_MS,
     clock_end_ms=UNTIL_MS,
-    home="home",
+    home_location="home",
     inputs=(InputFile("data/one.parquet", 1_234, 2_000_000), InputFile("data/two.parquet", 10, 345_678)),
     chunks=(
         Chunk("0000", SINCE_MS, SINCE_MS + 2 * DAY_MS, SINCE_MS + 2 * DAY_MS, (0,), 1_900),

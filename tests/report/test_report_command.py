@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from backstream.cli import app
 from backstream.definition.loader import parse_definition
 from backstream.lake.ledger import record_checks, record_run
-from backstream.runs.manifest import home_of, load_manifests
+from backstream.runs.manifest import load_manifests
 from backstream.runs.plan import Plan
 from backstream.runs.results import Audit, Check, CheckOutcome, Severity, Verdict
 from backstream.runs.status import RunStatus
@@ -38,8 +38,8 @@ def published(folder: Path, definition: Path, clicks: list[Click]) -> Plan:
     check = Check("counted once", "expect", Severity.CRITICAL, CheckOutcome.WARN, "all do")
     audit = Audit(plan.run_id, "window_audit", Verdict.WARN, "a sentence", (check,))
     audit.write(plan.folder.audit_result)
-    record_checks(home_of(plan), plan.dataset, audit)
-    record_run(home_of(plan), ledger_row(plan, RunStatus.PUBLISHED, audit, len(clicks)))
+    record_checks(plan.home, plan.dataset, audit)
+    record_run(plan.home, ledger_row(plan, RunStatus.PUBLISHED, audit, len(clicks)))
     return plan
 
 

@@ -27,7 +27,7 @@ PLAN = Plan(
     until_ms=172_800_000,
     clock_start_ms=5,
     clock_end_ms=172_800_123,
-    home="/nowhere",
+    home_location="/nowhere",
     inputs=(InputFile("/data/a.parquet", 10, 1_234, 0, 99, None, None),),
     chunks=(
         Chunk("0000", 0, 86_400_000, 90_000_000, (0,), 7),
@@ -41,7 +41,7 @@ PLAN = Plan(
 
 
 def plan_in(folder: Path) -> Plan:
-    return replace(PLAN, home=str(folder))
+    return replace(PLAN, home_location=str(folder))
 
 
 def test_a_plan_is_read_back_unchanged(tmp_path: Path) -> None:

@@ -69,11 +69,11 @@ def text_of(plan: Plan) -> str | None:
 
 
 def reasons(plan: Plan) -> list[tuple[RunStatus, str]]:
-    return [(row.status, row.reason) for row in list_runs(Home(Path(plan.home)), plan.dataset)]
+    return [(row.status, row.reason) for row in list_runs(plan.home, plan.dataset)]
 
 
 def status_of(plan: Plan) -> RunStatus:
-    (run,) = list_run_states(Home(Path(plan.home)), plan.dataset)
+    (run,) = list_run_states(plan.home, plan.dataset)
     return run.state
 
 
@@ -167,7 +167,7 @@ def test_the_approver_has_a_report_that_shows_the_limit_the_changes_and_the_way_
     publish_counts(staged(tmp_path, "always"), CLICKED)
     plan = audited(staged(tmp_path, "always", "manual__1+2"), Verdict.PASS)
     request = request_approval(plan, *TASK)
-    (run, *_) = list_run_states(Home(Path(plan.home)), plan.dataset)
+    (run, *_) = list_run_states(plan.home, plan.dataset)
 
     assert request is not None
     waits = describe_wait(request)

@@ -13,7 +13,7 @@ from tests.workflow.history import CLICKS, COLUMNS, at, planned, write_clicks, w
 
 from backstream.errors import ContractError
 from backstream.lake.reader import load_rows
-from backstream.runs.manifest import Manifest, home_of, sum_fates
+from backstream.runs.manifest import Manifest, sum_fates
 from backstream.runs.plan import Mode, Plan
 from backstream.spark.chunk_job import replay_chunk, replay_chunks
 from backstream.workflow import audit_run, publication_text, publish_run, report_run
@@ -200,12 +200,12 @@ def test_bad_rows_do_not_reach_the_table_that_is_published(
     report_run(plan)
 
     assert (publication.rows, publication.replaced_rows) == (3, 0)
-    assert clicks_of(load_rows(home_of(plan), "clicks").to_pylist()) == {
+    assert clicks_of(load_rows(plan.home, "clicks").to_pylist()) == {
         "01T05:00 home": 1,
         "01T06:00 help": 1,
         "01T06:00 home": 1,
     }
-    assert load_rows(home_of(plan), "clicks__quarantine").num_rows == 6
+    assert load_rows(plan.home, "clicks__quarantine").num_rows == 6
     assert publication_text(plan).splitlines()[2:7] == [
         "partition      events       on_time   duplicate quarantined",
         "A                   6 =           2           1           3",
@@ -249,7 +249,7 @@ def test_an_empty_range_is_published_as_no_rows_in_place_of_those_before(
 
     assert (manifests[0].events_read, manifests[0].fates) == (0, {})
     assert (publication.rows, publication.replaced_rows) == (0, 1)
-    assert load_rows(home_of(plan), "clicks").num_rows == 0
+    assert load_rows(plan.home, "clicks").num_rows == 0
     assert plan.folder.report.exists()
 
 

@@ -41,10 +41,6 @@ def plan(tmp_path: Path, lenient_suite: str) -> Plan:
     return made
 
 
-def home_of(plan: Plan) -> Home:
-    return Home(Path(plan.home))
-
-
 def staged_file(plan: Plan) -> Path:
     """Return the only file of windows."""
     manifest = Manifest.read(plan.folder.manifest(plan.chunks[0].chunk_id))
@@ -57,8 +53,8 @@ def test_a_failed_run_is_failed_in_ledger_and_status_until_it_is_resumed(plan: P
     file.write_bytes(b"not Parquet")
     with pytest.raises(ContractError):
         publish_run(plan)
-    (row,) = list_runs(home_of(plan))
-    (state,) = list_run_states(home_of(plan))
+    (row,) = list_runs(plan.home)
+    (state,) = list_run_states(plan.home)
     first_line = "a file staged for table `clicks` breaks its contract"
     assert (row.status, row.error, row.rows, row.events_read) == (RunStatus.FAILED, first_line, None, 1)
     assert (state.state, state.error) == (RunStatus.FAILED, first_line)
@@ -67,8 +63,8 @@ def test_a_failed_run_is_failed_in_ledger_and_status_until_it_is_resumed(plan: P
     publish_run(plan)
     report_run(plan)
 
-    assert [each.status for each in list_runs(home_of(plan))] == [RunStatus.PUBLISHED, RunStatus.FAILED]
-    (state,) = list_run_states(home_of(plan))
+    assert [each.status for each in list_runs(plan.home)] == [RunStatus.PUBLISHED, RunStatus.FAILED]
+    (state,) = list_run_states(plan.home)
     assert (state.state, state.error) == (RunStatus.PUBLISHED, None)
 
 
@@ -84,19 +80,19 @@ def test_an_error_after_the_publication_leaves_the_run_published(
         with pytest.raises(CatalogError):
             publish_run(plan)
 
-    assert [row.status for row in list_runs(home_of(plan))] == [RunStatus.PUBLISHED]
+    assert [row.status for row in list_runs(plan.home)] == [RunStatus.PUBLISHED]
     assert publish_run(plan).already
-    assert [row.status for row in list_runs(home_of(plan))] == [RunStatus.PUBLISHED]
+    assert [row.status for row in list_runs(plan.home)] == [RunStatus.PUBLISHED]
 
 
 def test_a_resumed_run_continues_with_its_audit(plan: Plan) -> None:
     with pytest.raises(ZeroDivisionError), record_failure(plan):
         _ = 1 / 0
-    assert list_run_states(home_of(plan))[0].error == "division by zero"
+    assert list_run_states(plan.home)[0].error == "division by zero"
     later_s = time.time() + 60
     os.utime(plan.folder.audit_result, (later_s, later_s))
 
-    (state,) = list_run_states(home_of(plan), now_ms=int(later_s * 1_000) + 1)
+    (state,) = list_run_states(plan.home, now_ms=int(later_s * 1_000) + 1)
 
     assert (state.state, state.error) == (RunStatus.AUDITED, None)
 
@@ -109,7 +105,7 @@ def test_each_failure_of_a_run_is_kept_and_it_is_published_once(plan: Plan) -> N
     for _ in range(2):
         publish_run(plan)
 
-    found = [(row.status, row.error) for row in list_runs(home_of(plan))]
+    found = [(row.status, row.error) for row in list_runs(plan.home)]
     assert found == [(RunStatus.PUBLISHED, None), (RunStatus.FAILED, "two"), (RunStatus.FAILED, "one")]
 
 
@@ -140,10 +136,10 @@ def test_a_chunk_with_missing_files_is_run_again_until_they_are_published(plan: 
 def test_a_run_without_its_report_is_resumed(plan: Plan) -> None:
     folder = Path(plan.definition_path)
     publish_run(plan)
-    found = find_interrupted_run(folder, DAY, None, home_of(plan))
+    found = find_interrupted_run(folder, DAY, None, plan.home)
     assert found
     assert found.plan.run_id == plan.run_id
 
     report_run(plan)
 
-    assert find_interrupted_run(folder, DAY, None, home_of(plan)) is None
+    assert find_interrupted_run(folder, DAY, None, plan.home) is None

@@ -158,7 +158,7 @@ def test_the_pages_show_the_days_of_a_published_run_before_its_report(
     list(replay_chunks(spark, plan, plan.chunks))
     for step in (audit_run, publish_run, report_run):
         step(plan)
-        found = find_dataset(PageStore.from_home(Home(Path(plan.home))), "backfill_clicks")
+        found = find_dataset(PageStore.from_home(plan.home), "backfill_clicks")
         assert found
         shown.append((found.verdict, [day.status.value for day in found.days]))
 

@@ -319,7 +319,7 @@ def test_a_plan_leaves_itself_and_nothing_in_the_lake(tmp_path: Path) -> None:
 
     plan = planned(tmp_path, write_definition(tmp_path))
 
-    home = Path(plan.home)
+    home = plan.home.path
     *of_run, footers = sorted(str(file.relative_to(home)) for file in home.rglob("*") if file.is_file())
     assert footers.startswith("summaries/footers-clicks-")  # the cache of footers
     assert of_run == [f"runs/clicks/{plan.run_id}/{name}" for name in ("files_read.json", "plan.json", "run.json")]

@@ -71,7 +71,7 @@ def finish(plan: Plan, number: int, minute: int, seconds: float = 60.0) -> None:
 
 
 def state(plan: Plan, minute: int = 0) -> RunState:
-    (found,) = list_run_states(Home(Path(plan.home)), "clicks", now_ms=BEGIN_MS + minute * MINUTE_MS)
+    (found,) = list_run_states(plan.home, "clicks", now_ms=BEGIN_MS + minute * MINUTE_MS)
     return found
 
 
@@ -111,7 +111,7 @@ def test_the_plan_itself_is_not_read(plan: Plan) -> None:
 def test_a_plan_without_a_summary_is_not_listed(plan: Plan) -> None:
     plan.folder.summary.unlink()
 
-    assert list_run_states(Home(Path(plan.home)), "clicks") == []
+    assert list_run_states(plan.home, "clicks") == []
 
 
 def test_the_newest_of_hundreds_of_finished_chunks_estimate_the_remaining_time(plan: Plan) -> None:
@@ -168,7 +168,7 @@ def test_a_run_names_its_phase_before_spark_has_started(plan: Plan) -> None:
 
 
 def test_a_cluster_may_start_a_driver_of_airflow_hours_later_and_a_failed_start_is_no_start(plan: Plan) -> None:
-    home = Home(Path(plan.home))
+    home = plan.home
     RunRequest("clicks", "reprocess_clicks", "cli", "cli", BEGIN_MS, run_id=plan.run_id).write(home)
     begin_phase(plan.folder, Phase.START_SPARK, "0000")
     touch(plan.folder.phases, 1)
@@ -190,7 +190,7 @@ def test_a_chunk_without_a_file_for_an_hour_is_replayed_as_long_as_its_job_has_a
 
 def test_a_published_run_writes_its_report_until_the_report_exists(plan: Plan) -> None:
     publish_counts(plan, [CLICK])
-    touch(Path(plan.home), 1)
+    touch(plan.home.path, 1)
     phases = [state(plan, 2).phase, state(plan, 12).phase]
     plan.folder.report.touch()
     assert [*phases, state(plan, 2).phase] == ["report", "", ""]
@@ -208,7 +208,7 @@ def test_a_run_that_the_gate_rejected_is_refused_with_its_verdict(plan: Plan) ->
 )
 def test_the_ledger_has_the_status_of_an_ended_run(plan: Plan, status: RunStatus, expected: RunStatus) -> None:
     finish(plan, 0, minute=1)
-    record_run(Home(Path(plan.home)), run_row(plan, status, (BEGIN_MS, BEGIN_MS + 90_000)))
+    record_run(plan.home, run_row(plan, status, (BEGIN_MS, BEGIN_MS + 90_000)))
 
     assert (state(plan).state, state(plan).seconds) == (expected, 90.0)
 
@@ -218,7 +218,7 @@ def test_a_published_run_without_a_folder_is_listed_from_the_ledger(plan: Plan) 
     assert (state(plan).state, state(plan).rows) == (RunStatus.PUBLISHED, 1)
 
     row = run_row(plan, RunStatus.PUBLISHED, (BEGIN_MS, BEGIN_MS + 90_000), Verdict.WARN, rows=1)
-    record_run(Home(Path(plan.home)), row)
+    record_run(plan.home, row)
     shutil.rmtree(plan.folder.path)
 
     found = state(plan)
@@ -227,7 +227,7 @@ def test_a_published_run_without_a_folder_is_listed_from_the_ledger(plan: Plan) 
 
 
 def test_the_newest_runs_are_listed_first_up_to_the_limit(plan: Plan) -> None:
-    home = Home(Path(plan.home))
+    home = plan.home
     for number in (1, 2, 3):
         other = replace(plan, triggered_by=f"t{number}", dataset="clicks" if number < 3 else "other")
         other.write()
@@ -238,7 +238,7 @@ def test_the_newest_runs_are_listed_first_up_to_the_limit(plan: Plan) -> None:
 
 
 def test_a_run_that_airflow_ended_is_not_running_until_it_continues(plan: Plan) -> None:
-    home, minute_ms = Home(Path(plan.home)), MINUTE_MS
+    home, minute_ms = plan.home, MINUTE_MS
     RunRequest("clicks", "reprocess_clicks", "cli", "cli", BEGIN_MS, run_id=plan.run_id).write(home)
     finish(plan, 0, 1)
     assert state_at(plan, 2) == (RunStatus.RUNNING, None)
@@ -272,7 +272,7 @@ def test_a_run_that_airflow_ended_before_its_plan_has_failed(tmp_path: Path) -> 
 
 def state_at(plan: Plan, minute: int) -> tuple[RunStatus, str | None]:
     """Return the status and the error of the only run at a minute."""
-    (run,) = list_run_states(Home(Path(plan.home)), now_ms=BEGIN_MS + minute * MINUTE_MS)
+    (run,) = list_run_states(plan.home, now_ms=BEGIN_MS + minute * MINUTE_MS)
     return run.state, run.error
 
 

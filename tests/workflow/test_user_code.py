@@ -17,7 +17,6 @@ from backstream.lake.diff import ADDED, CHANGED
 from backstream.lake.reader import load_rows
 from backstream.quality.gx_adapter import import_library
 from backstream.runs.home import Home
-from backstream.runs.manifest import home_of
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.results import Audit, Publication
 from backstream.spark.chunk_job import replay_chunks
@@ -79,14 +78,14 @@ def test_the_rows_of_a_job_are_checked_published_and_renewed(
     plan, first = run(spark, tmp_path, sections)
 
     assert Audit.read(plan.folder.audit_result).verdict.may_publish
-    assert load_rows(home_of(plan), "events").num_rows == first.rows > 10
-    skipped = load_rows(home_of(plan), "events__skipped_windows").to_pylist()
+    assert load_rows(plan.home, "events").num_rows == first.rows > 10
+    skipped = load_rows(plan.home, "events__skipped_windows").to_pylist()
     records = sum(row["record_count__final"] for row in skipped)
     line = f"skipped    {len(skipped):,} windows with {records:,} records, see events__skipped_windows"
     assert line in publication_text(plan)
     assert f"no row for {len(skipped)} windows" in plan.folder.report.read_text()
     add_late_file(tmp_path, history)
-    stale = find_stale_days(tmp_path / "events.toml", home_of(plan))
+    stale = find_stale_days(tmp_path / "events.toml", plan.home)
     assert [day.day_ms for day in stale.days] == [DAY_ONE_MS]
     _, second = run(spark, tmp_path, sections)
     assert second.replaced_rows == first.rows
@@ -100,20 +99,20 @@ def test_the_rows_of_a_process_function_are_checked_published_and_renewed(
 
     plan, first = run(spark, tmp_path, PROCESS)
 
-    published = load_rows(home_of(plan), "events").to_pylist()
+    published = load_rows(plan.home, "events").to_pylist()
     assert len(published) == first.rows > 50
     assert all(row["window_start"] <= row["event_time"] < row["window_end"] for row in published)
-    outputs = load_rows(home_of(plan), "events__side_outputs").to_pylist()
+    outputs = load_rows(plan.home, "events__side_outputs").to_pylist()
     assert {(row["tag"], *json.loads(row["row"])) for row in outputs} == {("late", "value", "watermark_ms")}
     add_late_file(tmp_path, history)
-    stale = find_stale_days(tmp_path / "events.toml", home_of(plan))
+    stale = find_stale_days(tmp_path / "events.toml", plan.home)
     assert [day.reasons[0].partition(":")[0] for day in stale.days] == [
         "the state of the process function would change"
     ] * len(stale.days)
     assert len(stale.days) == 3
     again, second = run(spark, tmp_path, PROCESS)
     assert second.replaced_rows == first.rows
-    changes = diff_run(home_of(again), again.run_id, limit=0).changes.windows
+    changes = diff_run(again.home, again.run_id, limit=0).changes.windows
     # The late record has the value 0 and emits two rows. At the end, its key is silent an hour after it.
     assert changes[ADDED] == 3
     assert changes[CHANGED] < second.rows

@@ -93,4 +93,8 @@ def _find_definition_file(definition: str | Path) -> Path:
 def open_home(home: str | Path | None) -> Home:
     """Return the home of a call, after providing the settings of the project."""
     provide_settings()
-    return Home.from_environment() if home is None else Home(Path(home).resolve())
+    if home is None:
+        return Home.from_environment()
+    found = Home.from_location(str(home))
+    found.fetch()
+    return found

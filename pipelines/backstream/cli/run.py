@@ -243,7 +243,7 @@ def _plan_text(planned: Plan) -> str:
     cost = ["computed from all records of each window, on Spark: " + ", ".join(whole)] if whole else []
     lines = [
         f"{planned.dataset}  {planned.range}  {planned.mode}, arrival order {planned.arrival_order}",
-        f"run {planned.run_id}, plan {planned.folder.plan}",
+        f"run {planned.run_id}, plan {planned.location}",
         f"engine {describe_engine(definition, planned.columns)}",
         *cost,
         *(f"{label.lower()}: {text}" for label, text in describe_inputs(planned)),

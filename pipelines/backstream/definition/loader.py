@@ -271,7 +271,7 @@ def require_unchanged_definition(plan: Plan) -> None:
     if definition.definition_hash == plan.definition_hash:
         return
     overridden = apply_overrides(definition, plan.overrides, plan.mode)
-    current = resolve_paths(overridden, Home(Path(plan.home))).model_dump(mode="json")
+    current = resolve_paths(overridden, plan.home).model_dump(mode="json")
     if changed := describe_differences(plan.definition, current):
         more = len(changed) - _MAX_CHANGES_SHOWN
         listed = "".join(f"\n  {line}" for line in changed[:_MAX_CHANGES_SHOWN]) + (

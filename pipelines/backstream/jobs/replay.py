@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 
 from backstream import __version__
 from backstream.definition.loader import require_unchanged_code, require_unchanged_definition
@@ -41,18 +40,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status: 0 when all chunks are finished, 3 after an error that a retry cannot fix, else 1.
     """
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--plan", type=Path, required=True, help="plan.json of the run")
+    parser.add_argument("--plan", required=True, help="path or address of the plan.json of the run")
     parser.add_argument("--chunk", action="append", required=True, help="chunk id, e.g., 0000; can be repeated")
     help_text = "leave the tables and the ledger to the task that waits, which knows the catalog"
     parser.add_argument("--without-catalog", action="store_true", help=help_text)
     options = parser.parse_args(arguments)
     end_with_task()
-    errors = RunFolder(options.plan.parent).errors
+    errors = RunFolder.from_plan(options.plan).errors
     return run_job(lambda: _replay_plan(options.plan, options.chunk, not options.without_catalog), errors)
 
 
-def _replay_plan(file: Path, chunk_ids: Sequence[str], has_catalog: bool) -> None:
-    plan = Plan.read(file)
+def _replay_plan(location: str, chunk_ids: Sequence[str], has_catalog: bool) -> None:
+    plan = Plan.load(location)
     with _record_failure(plan) if has_catalog else nullcontext():
         _replay(plan, chunk_ids, has_catalog)
 

@@ -43,7 +43,7 @@ class TableOwner:
     def from_plan(cls, plan: Plan) -> Self:
         """Return the owner from a plan's definition."""
         keys = plan.definition.get("source", {}).get("key", ())
-        return cls(Home(Path(plan.home)), plan.dataset, Path(plan.definition_path), tuple(keys))
+        return cls(plan.home, plan.dataset, Path(plan.definition_path), tuple(keys))
 
     @property
     def properties(self) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFile
@@ -52,7 +51,7 @@ def publish_range(plan: Plan, manifests: Sequence[Manifest], home: Home | None =
             back.
     """
     _require_whole_days(plan)
-    home = home or Home(Path(plan.home))
+    home = home or plan.home
     with open_catalog_for_writing(home) as catalog:
         copy = None if plan.folder.publication.exists() else RangeCopy.from_plan(plan)
         if copy:

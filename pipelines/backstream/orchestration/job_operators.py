@@ -151,7 +151,7 @@ class ReplayOperator(JobOperator):
     @property
     def _folder(self) -> RunFolder:
         """The folder of the run."""
-        return RunFolder(Path(dict(self._options)["--plan"]).parent)
+        return RunFolder.from_plan(dict(self._options)["--plan"])
 
     @property
     def _chunk_ids(self) -> list[str]:

@@ -16,12 +16,18 @@ from typing import Any
 from airflow.sdk import BaseHook
 
 from backstream import errors
-from backstream.errors import NO_RETRY_STATUS, BackstreamError, JobError
+from backstream.errors import NO_RETRY_STATUS, BackstreamError, JobError, SpecError
 from backstream.orchestration.standalone_cluster import FINISHED, StandaloneCluster
 from backstream.orchestration.triggers import LOST, TIMED_OUT, DriverTrigger
 from backstream.runs.plan import Plan
 from backstream.spark.heap import load_defaults
-from backstream.variables import CATALOG_VARIABLE, ERROR_FILE_VARIABLE, TASK_VARIABLE, WAREHOUSE_VARIABLE
+from backstream.variables import (
+    CATALOG_VARIABLE,
+    ERROR_FILE_VARIABLE,
+    HOME_VARIABLE,
+    TASK_VARIABLE,
+    WAREHOUSE_VARIABLE,
+)
 
 _KEPT = ("BACKSTREAM_", "PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 _LEFT_OUT = (CATALOG_VARIABLE, WAREHOUSE_VARIABLE, TASK_VARIABLE)
@@ -41,7 +47,14 @@ def start(task: Any, plan: Plan) -> DriverTrigger:
 
     Raises:
         JobError: when the master cannot be reached, or doesn't start the driver.
+        SpecError: when the plan is in an object store.
     """
+    if plan.home.address:
+        msg = (
+            f"a driver on a standalone cluster needs a home on a shared disk, got {plan.home.address}"
+            f" ({HOME_VARIABLE})\n\nhint: set the deploy mode of the connection to client"
+        )
+        raise SpecError(msg)
     connection = BaseHook.get_connection(task._conn_id)  # noqa: SLF001 - no public attribute has it
     cluster = StandaloneCluster.from_connection(connection.host or "", connection.extra_dejson)
     hook, defaults = task._get_hook(), load_defaults()  # noqa: SLF001 - builds the command of the job

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import time
-from pathlib import Path
 from typing import Any
 
 from airflow.listeners import hookimpl
@@ -37,7 +36,8 @@ def on_dag_run_failed(dag_run: Any) -> None:
 def _record(dag_run: Any, ended_at_ms: int | None) -> None:
     """Record the end in the request of a run; an error is a warning, because Airflow must go on."""
     try:
-        home = Home(Path(project_environment().get(HOME_VARIABLE) or ".backstream").resolve())
+        home = Home.from_location(project_environment().get(HOME_VARIABLE) or ".backstream")
+        home.fetch()
         record_end(home, dag_run.dag_id, dag_run.run_id, ended_at_ms)
     except (BackstreamError, OSError) as error:
         log.warning("cannot record the end of %s of %s: %s", dag_run.run_id, dag_run.dag_id, error)

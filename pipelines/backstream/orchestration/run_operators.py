@@ -41,9 +41,9 @@ class ApproveOperator(ApprovalOperator):
 
     def execute(self, context: Any) -> None:
         """Request the approval if the run requires one."""
-        begin_phase(RunFolder(Path(self.plan_path).parent), Phase.APPROVE)  # the imports take seconds
+        begin_phase(RunFolder.from_plan(self.plan_path), Phase.APPROVE)  # the imports take seconds
         with fail_without_retry():
-            plan, ti = Plan.read(Path(self.plan_path)), context["ti"]
+            plan, ti = Plan.load(self.plan_path), context["ti"]
             workflow = load_workflow(Path(self.definition_path))
             request = workflow.request_approval(plan, ti.dag_id, ti.run_id, ti.task_id)
         if request is None:
@@ -63,7 +63,7 @@ class ApproveOperator(ApprovalOperator):
         """
         decision = parse_decision(event)
         with fail_without_retry():
-            plan = Plan.read(Path(self.plan_path))
+            plan = Plan.load(self.plan_path)
             load_workflow(Path(self.definition_path)).record_approval(plan, decision)
             if not decision.is_approved:
                 msg = f"{plan.run_id} was {decision}: nothing was published, and its staged files are kept"

@@ -104,7 +104,7 @@ def execute_plan(
     if run_params.is_dry_run:
         log.info("dry run: created the plan only\n%s\n\n%s", _describe_plan(plan), preview)
         return []
-    context["ti"].xcom_push(key=PLAN_KEY, value=str(plan.folder.plan))
+    context["ti"].xcom_push(key=PLAN_KEY, value=plan.location)
     max_events = parse_definition(plan.definition, str(definition_path)).max_events_per_job
     return [
         _job_arguments(plan, batch) for batch in batch_groups(plan.chunks, max_events, run_params.max_spark_jobs)
@@ -217,9 +217,9 @@ def _reprocess_run(stale_range: RestateRange, params: Mapping[str, Any], run_id:
 
 def execute_audit(definition_path: Path, plan_path: str) -> str:
     """Audit the result and return the verdict; a verdict that forbids publication fails the task without retry."""
-    begin_phase(RunFolder(Path(plan_path).parent), Phase.AUDIT)  # the imports take seconds
+    begin_phase(RunFolder.from_plan(plan_path), Phase.AUDIT)  # the imports take seconds
     with fail_without_retry():
-        plan = Plan.read(Path(plan_path))
+        plan = Plan.load(plan_path)
         try:
             audit: Audit = load_workflow(definition_path).audit_run(plan)
         except QualityError:
@@ -243,9 +243,9 @@ def execute_publish(
         asset: asset of the dataset, which gets one event for the whole range, with its counts.
         days: asset of the days, which gets one event per day of the range; None without such assets.
     """
-    begin_phase(RunFolder(Path(plan_path).parent), Phase.PUBLISH)
+    begin_phase(RunFolder.from_plan(plan_path), Phase.PUBLISH)
     with fail_without_retry():
-        plan = Plan.read(Path(plan_path))
+        plan = Plan.load(plan_path)
         publication: Publication = load_workflow(definition_path).publish_run(plan)
     send_publication(plan, publication)
     log.info(
@@ -271,7 +271,7 @@ def execute_publish(
 def execute_report(definition_path: Path, plan_path: str) -> str:
     """Write the run report, refresh the dataset state for the pages, and return the report file."""
     with fail_without_retry():
-        plan = Plan.read(Path(plan_path))
+        plan = Plan.load(plan_path)
         path: Path = load_workflow(definition_path).report_run(plan)
     log.info("wrote %s", path)
     _refresh_dataset_state(definition_path, plan)
@@ -309,5 +309,5 @@ def _job_arguments(plan: Plan, batch: Sequence[Chunk]) -> dict[str, Any]:
     chunks = [word for chunk in batch for word in ("--chunk", chunk.chunk_id)]
     return {
         "name": batch_name(plan.dataset, batch),
-        "application_args": ["--plan", str(plan.folder.plan), *chunks],
+        "application_args": ["--plan", plan.location, *chunks],
     }

@@ -8,7 +8,7 @@ from typing import Self
 
 from backstream.errors import LedgerError
 from backstream.runs.home import Home
-from backstream.storage.files import load_json, write_json
+from backstream.storage.files import load_json, remove_file, write_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Dismissal:
 
     def remove(self, home: Home) -> None:
         """Delete the file, so that the run is listed as before; a file that is gone already is no error."""
-        (home.dismissals(self.dataset) / f"{self.run_id}.json").unlink(missing_ok=True)
+        remove_file(home.dismissals(self.dataset) / f"{self.run_id}.json")
 
     @classmethod
     def read(cls, path: Path) -> Self | None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from backstream.errors import SpecError
 from backstream.runs.bundled_files import bundled_folder
+from backstream.storage.home_copy import HomeCopy, copy_folder, parse_home_address
+from backstream.storage.stores import is_in_store
 from backstream.variables import (
     CATALOG_VARIABLE,
     DEFINITIONS_VARIABLE,
@@ -17,21 +21,62 @@ from backstream.variables import (
     WAREHOUSE_VARIABLE,
 )
 
+_FETCH_INTERVAL_S = 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The folder with all state of one installation."""
+    """The folder with all state of one installation; a home in an object store has a copy on this machine.
+
+    Attributes:
+        path: the folder, or that of the copy.
+        address: the address in an object store; empty for a folder.
+    """
 
     path: Path
+    address: str = ""
 
     @classmethod
     def from_environment(cls) -> Home:
-        """Return the home at `$BACKSTREAM_HOME`; by default `.backstream` in the working directory."""
-        return cls(Path(os.environ.get(HOME_VARIABLE) or ".backstream").resolve())
+        """Return the home at `$BACKSTREAM_HOME`, by default `.backstream` in the working directory; see `fetch`.
+
+        Raises:
+            SpecError: when it is an invalid address.
+            StorageError: when the object store cannot be read.
+        """
+        home = cls.from_location(os.environ.get(HOME_VARIABLE) or ".backstream")
+        home.fetch()
+        return home
+
+    @classmethod
+    def from_location(cls, location: str) -> Home:
+        """Return the home at a path or an address, without the changes of other machines.
+
+        Raises:
+            SpecError: when it is an invalid address.
+        """
+        if not is_in_store(location):
+            return cls(Path(location).resolve())
+        address = parse_home_address(location)
+        return cls(copy_folder(address), address)
+
+    @property
+    def location(self) -> str:
+        """The path or the address."""
+        return self.address or str(self.path)
+
+    def fetch(self) -> None:
+        """Copy the changes of other machines to the copy on this machine, at most once per second.
+
+        Raises:
+            StorageError: when the object store cannot be read.
+        """
+        if self.address:
+            _fetch(self.address, int(time.monotonic() / _FETCH_INTERVAL_S))
 
     @property
     def is_shared(self) -> bool:
-        """True if executors share the folder: `$BACKSTREAM_SHARED_HOME`.
+        """True if executors share the folder: `$BACKSTREAM_SHARED_HOME`. They never share a copy.
 
         Raises:
             SpecError: when the variable is neither `yes` nor `no`.
@@ -40,7 +85,7 @@ class Home:
         if text not in {"yes", "no"}:
             msg = f"{SHARED_HOME_VARIABLE} must be yes or no, got {text!r}"
             raise SpecError(msg)
-        return text == "yes"
+        return text == "yes" and not self.address
 
     @property
     def data(self) -> Path:
@@ -63,7 +108,17 @@ class Home:
 
     @property
     def catalog_uri(self) -> str:
-        """The address of the Iceberg catalog: `$BACKSTREAM_CATALOG_URI`, by default SQLite in the home."""
+        """The address of the Iceberg catalog: `$BACKSTREAM_CATALOG_URI`, by default SQLite in the home.
+
+        Raises:
+            SpecError: when there is no address, and the home is in an object store.
+        """
+        if self.address and not os.environ.get(CATALOG_VARIABLE):
+            msg = (
+                f"a home in an object store needs a catalog elsewhere, got {self.address} ({HOME_VARIABLE})\n\n"
+                f"hint: set {CATALOG_VARIABLE}, for example to postgresql+psycopg2://user@host/catalog"
+            )
+            raise SpecError(msg)
         return os.environ.get(CATALOG_VARIABLE) or f"sqlite:///{self.path / 'catalog.db'}?timeout=60"
 
     def run(self, dataset: str, run_id: str) -> RunFolder:
@@ -114,6 +169,21 @@ class RunFolder:
     """The files of one run: its plan with a summary, a manifest per chunk, and its results."""
 
     path: Path
+
+    @classmethod
+    def from_plan(cls, location: str) -> RunFolder:
+        """Return the folder of a run by the path or address of its plan, with the changes of other machines.
+
+        Raises:
+            StorageError: when the object store cannot be read.
+        """
+        if not is_in_store(location):
+            return cls(Path(location).parent)
+        address, _, dataset, run_id, _ = location.rsplit("/", 4)
+        home = Home.from_location(address)
+        folder = home.run(dataset, run_id)
+        HomeCopy(home.address, home.path).fetch_folder(folder.path)
+        return folder
 
     @property
     def plan(self) -> Path:
@@ -188,6 +258,13 @@ class RunFolder:
     def report(self) -> Path:
         """The run report, one self-contained HTML file."""
         return self.path / "report.html"
+
+
+@lru_cache(8)
+def _fetch(address: str, interval: int) -> None:
+    """Fetch the changes once per interval; `interval` is its number, which the cache compares."""
+    del interval
+    HomeCopy.from_address(address).fetch()
 
 
 def definitions_folders() -> tuple[Path, ...]:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from backstream.errors import LedgerError
-from backstream.runs.home import Home
 from backstream.runs.plan import Plan
 from backstream.storage.files import load_json, write_json
 
@@ -104,8 +103,3 @@ def version_warning(plan: Plan, running: str) -> str | None:
     if plan.planned_by_version == running:
         return None
     return f"plan {plan.run_id} was created by backstream {plan.planned_by_version}; this is backstream {running}"
-
-
-def home_of(plan: Plan) -> Home:
-    """Return the home of a plan."""
-    return Home(Path(plan.home))

@@ -13,7 +13,9 @@ from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 
+from backstream.errors import StorageError
 from backstream.runs.home import RunFolder
+from backstream.storage.files import remove_file, write_text
 
 _HEARTBEAT_S = 10.0
 
@@ -41,15 +43,14 @@ def begin_phase(folder: RunFolder, phase: Phase, job: str = "") -> None:
         phase: the new phase.
         job: first chunk of a Spark job, because several jobs of a run can be in different phases.
     """
-    with suppress(OSError):
-        folder.phases.mkdir(exist_ok=True)  # without the folder of the run, nothing is written
-        _file_of(folder, phase, job).touch()
+    if folder.path.is_dir():
+        _mark(_file_of(folder, phase, job))
 
 
 def withdraw_phase(folder: RunFolder, phase: Phase, job: str = "") -> None:
     """Remove the mark of a phase that has ended without a result."""
-    with suppress(OSError):
-        _file_of(folder, phase, job).unlink()
+    with suppress(OSError, StorageError):
+        remove_file(_file_of(folder, phase, job))
 
 
 @contextmanager
@@ -85,5 +86,9 @@ def _file_of(folder: RunFolder, phase: Phase, job: str) -> Path:
 
 def _beat(file: Path, has_ended: threading.Event) -> None:
     while not has_ended.wait(_HEARTBEAT_S):
-        with suppress(OSError):
-            file.touch()
+        _mark(file)
+
+
+def _mark(file: Path) -> None:
+    with suppress(StorageError):
+        write_text(file, "")

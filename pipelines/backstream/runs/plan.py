@@ -30,7 +30,7 @@ from backstream.runs.plan_summary import PlanSummary
 from backstream.runs.table_schemas import ROW_POSITION
 from backstream.storage.files import load_json, write_text
 
-PLAN_VERSION = 5
+PLAN_VERSION = 6
 _HASH_LENGTH = 12
 _OMITTED_IF_EMPTY = (
     "overrides",
@@ -166,7 +166,7 @@ class Plan:
     until_ms: int
     clock_start_ms: int
     clock_end_ms: int
-    home: str
+    home_location: str
     inputs: tuple[InputFile, ...]
     chunks: tuple[Chunk, ...]
     tables: Mapping[str, PlannedTable] = field(default_factory=dict)
@@ -229,9 +229,20 @@ class Plan:
         return (*keys, *ROW_POSITION) if self.definition.get("process") else keys
 
     @property
+    def home(self) -> Home:
+        """The home of the run."""
+        return Home.from_location(self.home_location)
+
+    @property
     def folder(self) -> RunFolder:
         """The folder of the run."""
-        return RunFolder(Path(self.home) / "runs" / self.dataset / self.run_id)
+        return self.home.run(self.dataset, self.run_id)
+
+    @property
+    def location(self) -> str:
+        """The path of the plan's file, or its address if the home is in an object store."""
+        folder, home = self.folder, self.home
+        return f"{home.location}/{folder.plan.relative_to(home.path).as_posix()}"
 
     @property
     def summary(self) -> PlanSummary:
@@ -253,7 +264,7 @@ class Plan:
         """Return the folder of files staged on a disk: that of the table, or in the home for an object store."""
         table = self.tables[suffix]
         is_on_disk = table.location.startswith("/")
-        root = Path(table.location) if is_on_disk else Home(Path(self.home)).staging(table.name)
+        root = Path(table.location) if is_on_disk else self.home.staging(table.name)
         return root / "data" / self.run_id
 
     def stored_staging(self, suffix: str) -> str:
@@ -281,6 +292,15 @@ class Plan:
         content = self._content() | {"run_id": self.run_id, "plan_hash": self.plan_hash}
         write_text(self.folder.plan, json.dumps(content, sort_keys=True, separators=(",", ":")) + "\n")
         return self.folder.plan
+
+    @classmethod
+    def load(cls, location: str) -> Self:
+        """Read the plan at a path or an address, with the changes of other machines; see `read`.
+
+        Raises:
+            StorageError: when the object store cannot be read.
+        """
+        return cls.read(RunFolder.from_plan(location).plan)
 
     @classmethod
     def read(cls, path: Path) -> Self:

@@ -17,6 +17,7 @@ from typing import Any
 
 from backstream.errors import SpecError
 from backstream.variables import (
+    CACHE_VARIABLE,
     CATALOG_CONNECTION_VARIABLE,
     CATALOG_NAME_VARIABLE,
     CATALOG_VARIABLE,
@@ -37,7 +38,7 @@ from backstream.variables import (
 
 PREFIX = "BACKSTREAM_"
 PROJECT_FILE = "backstream.toml"
-PATHS = (HOME_VARIABLE, CLASS_ARCHIVE_VARIABLE)
+PATHS = (HOME_VARIABLE, CACHE_VARIABLE, CLASS_ARCHIVE_VARIABLE)
 """Settings that are a folder; in `backstream.toml` it is relative to the project."""
 PATH_LISTS = (DEFINITIONS_VARIABLE, EXPECTATIONS_VARIABLE)
 """Settings that are one or several folders."""
@@ -235,7 +236,8 @@ def _setting_text(variable: str, value: Any, file: Path, variables: Mapping[str,
         msg = f"{key} must be a text{' or a list of texts' if is_list else ''}, got {value!r} ({file})"
         raise SpecError(msg)
     filled = [fill_references(text, variables, f"{file}, {key}") for text in texts]
-    if is_list or (variable in PATHS and filled != [""]):
+    is_folder = variable in PATHS and filled != [""] and "://" not in filled[0]
+    if is_list or is_folder:
         filled = [str(file.parent / text) for text in filled]
     elif variable == WAREHOUSE_VARIABLE and "://" not in filled[0]:
         filled = [str(file.parent / filled[0])]

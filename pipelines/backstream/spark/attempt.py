@@ -11,7 +11,6 @@ from pathlib import Path
 
 from backstream.eventtime.instants import DAY_MS, utc_datetime
 from backstream.native.sql import STAGING_CHUNK, STAGING_DAY
-from backstream.runs.home import Home
 from backstream.runs.plan import Chunk, Plan
 from backstream.runs.table_schemas import PANES, WINDOWS
 from backstream.storage.stores import NO_STORES, Stores, is_below
@@ -56,7 +55,7 @@ class Attempt:
     @property
     def task_scratch(self) -> str:
         """The folder or the address of files that the driver and the tasks exchange."""
-        if Home(Path(self.plan.home)).is_shared:
+        if self.plan.home.is_shared:
             return str(self.scratch)
         return f"{self.location(WINDOWS)}.scratch"
 

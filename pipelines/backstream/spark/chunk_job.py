@@ -11,13 +11,11 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from backstream.runs.chunk_groups import group_chunks
 from backstream.runs.finished_chunks import load_finished_manifest
-from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Chunk, Plan
 from backstream.runs.table_schemas import (
@@ -86,7 +84,7 @@ def replay_chunks(
     finished = {chunk.chunk_id: manifest for chunk in chunks if (manifest := load_finished_manifest(plan, chunk))}
     yield from finished.values()
     unfinished = [chunk for chunk in chunks if chunk.chunk_id not in finished]
-    if unfinished and Home(Path(plan.home)).is_shared:
+    if unfinished and plan.home.is_shared:
         require_shared_folder(spark, plan.staging(WINDOWS))
         require_shared_inputs(spark, [file.path for file in plan.inputs])
     elif unfinished:

@@ -1,4 +1,7 @@
-"""Replace and read files of the home as a whole: readers see either the old or the new one."""
+"""Replace, remove, and read files of the home as a whole: readers see either the old or the new one.
+
+A file of a home in an object store is written there, too.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from backstream.errors import LedgerError, storage_error
+from backstream.storage.home_copy import HomeCopy
 
 _DRAFT = re.compile(r"\..+\.[0-9a-f]{32}")
 
@@ -41,13 +45,28 @@ def replace_file(path: Path) -> Iterator[Path]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield draft
-        draft.replace(path)
+        if copy := HomeCopy.find(path):
+            copy.send(draft, path)
+        else:
+            draft.replace(path)
     except OSError as error:
         action = f"cannot write {path.name}"
         raise storage_error(action, path.parent, error) from error
     finally:
         with suppress(OSError):  # its folder may not exist
             draft.unlink(missing_ok=True)
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file, if it exists.
+
+    Raises:
+        OSError, StorageError: when it cannot be removed.
+    """
+    if copy := HomeCopy.find(path):
+        copy.remove(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def list_drafts(folder: Path) -> Iterator[Path]:

@@ -89,6 +89,14 @@ class StoreAccess:
         return filesystem, f"{root.rstrip('/')}{slash}{key}".rstrip("/")
 
 
+def list_objects(filesystem: Any, root: str) -> Iterator[Any]:
+    """Return PyArrow's description of each object below a path, without folder placeholders."""
+    from pyarrow.fs import FileSelector
+
+    selector = FileSelector(root, recursive=True, allow_not_found=True)
+    return (info for info in filesystem.get_file_info(selector) if info.is_file)
+
+
 @lru_cache(8)
 def _open_s3(properties: tuple[tuple[str, str], ...], bucket: str) -> Any:
     """Return the file system of a bucket; it keeps its connections, so it is shared."""

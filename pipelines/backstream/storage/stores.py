@@ -16,7 +16,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from backstream.errors import StorageError
-from backstream.storage.object_stores import S3_SCHEMES, StoreAccess, explain_store_errors, warehouse_address
+from backstream.storage.object_stores import (
+    S3_SCHEMES,
+    StoreAccess,
+    explain_store_errors,
+    list_objects,
+    warehouse_address,
+)
 from backstream.storage.parquet_footer import Footer
 
 _AT_ONCE = 8
@@ -141,6 +147,18 @@ class Stores:
             filesystem, path = self.open(location)
             info = filesystem.get_file_info(path)
         return FileVersion(info.size, (info.mtime_ns or 0) // _NS_PER_MS) if info.is_file else None
+
+    def list_versions(self, address: str) -> dict[str, FileVersion]:
+        """Return the version of each object below an address of a store, by its path there.
+
+        Raises:
+            OSError: when the store cannot be read.
+        """
+        filesystem, root = self.open(address)
+        return {
+            info.path.removeprefix(f"{root}/"): FileVersion(info.size, (info.mtime_ns or 0) // _NS_PER_MS)
+            for info in list_objects(filesystem, root)
+        }
 
     def download(self, location: str, target: Path) -> None:
         """Copy a file of a store to a disk.

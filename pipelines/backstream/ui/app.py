@@ -11,6 +11,7 @@ from typing import Annotated
 from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagAccessEntity
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag, requires_access_view
 from fastapi import Depends, FastAPI, Query, Request
+from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, Response
 from starlette.exceptions import HTTPException as AnyHttpError
@@ -115,7 +116,9 @@ def _add_form(app: FastAPI) -> None:
             return html(views.refuse_run_page(dag_id))
         provide_lake_once()
         typed = {name: value[:_MAX_VALUE] for name, value in request.query_params.items() if name != "dag_id"}
-        return html(await views.form(dag_id, airflow(request), typed, Home.from_environment()))
+        return html(
+            await views.form(dag_id, airflow(request), typed, await run_in_threadpool(Home.from_environment))
+        )
 
     @app.post(
         "/reprocess",
@@ -124,4 +127,8 @@ def _add_form(app: FastAPI) -> None:
     async def start(request: Request, dag_id: _Dag) -> HTMLResponse:
         typed = await form_values(request)
         provide_lake_once()
-        return html(await views.started_page(dag_id, airflow(request), typed, Home.from_environment()))
+        return html(
+            await views.started_page(
+                dag_id, airflow(request), typed, await run_in_threadpool(Home.from_environment)
+            )
+        )

@@ -14,7 +14,6 @@ from backstream.report.failing_rows import FailingRow, list_failing_rows
 from backstream.report.formatting import change_text, count_of, minute_text, value_text
 from backstream.report.run_context import largest_changes
 from backstream.runs.approval_request import ApprovalRequest
-from backstream.runs.manifest import home_of
 from backstream.runs.phases import Phase, begin_phase, keep_phase
 from backstream.runs.plan import Plan
 from backstream.runs.results import ApprovalDecision, Audit, CheckOutcome, Verdict
@@ -62,7 +61,7 @@ def _make_request(plan: Plan, dag_id: str, dag_run_id: str, task_id: str) -> App
     when, audit = definition.approval.when, Audit.read(plan.folder.audit_result)
     if when == "never" or (when == "warn" and audit.verdict is Verdict.PASS):
         return None
-    difference = diff_run(home_of(plan), plan.run_id, _MAX_ROWS)
+    difference = diff_run(plan.home, plan.run_id, _MAX_ROWS)
     if when == "restatement" and not _replaces_rows(difference):
         return None
     asked_at_ms = int(time.time() * SECOND_MS)
@@ -90,7 +89,7 @@ def record_approval(plan: Plan, decision: ApprovalDecision) -> None:
         begin_phase(plan.folder, Phase.PUBLISH)
         return
     audit = Audit.read(plan.folder.audit_result)
-    record_run(home_of(plan), ledger_row(plan, RunStatus.REFUSED, audit))
+    record_run(plan.home, ledger_row(plan, RunStatus.REFUSED, audit))
     report_run(plan)
 
 
@@ -164,7 +163,7 @@ def _change_lines(difference: RunDifference) -> Iterator[str]:
 def _cause_lines(plan: Plan, difference: RunDifference) -> Iterator[str]:
     """Yield what has changed since the replaced runs: files, keys of the definition, and code."""
     replaced = list(difference.changes.old_runs)[:_MAX_RUNS]
-    since = find_run_changes(home_of(plan), plan) if replaced else {}
+    since = find_run_changes(plan.home, plan) if replaced else {}
     for run_id in replaced:
         for cause, details in since[run_id].details.items() if run_id in since else ():
             listed = ", ".join(f"`{visible_text(each).replace('`', chr(39))}`" for each in details[:_MAX_CAUSES])

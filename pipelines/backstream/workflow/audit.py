@@ -26,7 +26,7 @@ from backstream.quality.gate import evaluate_suite
 from backstream.runs.dataset_state import write_day_totals
 from backstream.runs.input_files import SHOWN
 from backstream.runs.input_notes import REMOVED_HINT
-from backstream.runs.manifest import Manifest, StagedFile, home_of, load_manifests
+from backstream.runs.manifest import Manifest, StagedFile, load_manifests
 from backstream.runs.phases import Phase, keep_phase
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.results import Audit, Verdict
@@ -75,7 +75,7 @@ def audit_run(plan: Plan) -> Audit:
     """
     with record_failure(plan), keep_phase(plan.folder, Phase.AUDIT):
         audit = _evaluate(plan)
-        record_checks(home_of(plan), plan.dataset, audit)
+        record_checks(plan.home, plan.dataset, audit)
         if not audit.may_publish:
             _refuse(plan, audit)
     return audit
@@ -115,7 +115,7 @@ def _load_evidence(plan: Plan, definition: Definition, manifests: Sequence[Manif
     return RunEvidence(
         past=_list_past_rates(plan),
         past_windows=load_past_windows(plan, definition.quality.bands.max_weeks),
-        replaced_by_day=count_rows_by_day(home_of(plan), plan.dataset, plan.range),
+        replaced_by_day=count_rows_by_day(plan.home, plan.dataset, plan.range),
         unreadable=count_unreadable(_scan_staged(manifests, QUARANTINE, READ_OF_QUARANTINE)),
         repeated=find_repeated_positions(plan, definition),
     )
@@ -124,7 +124,7 @@ def _load_evidence(plan: Plan, definition: Definition, manifests: Sequence[Manif
 def _list_past_rates(plan: Plan) -> list[float]:
     """Return the records read per day by the newest published run of each other range, in the plan's mode."""
     rates: dict[tuple[int, int], float] = {}
-    for row in list_runs(home_of(plan), plan.dataset):
+    for row in list_runs(plan.home, plan.dataset):
         days, is_published = (row.until_ms - row.since_ms) / DAY_MS, row.status is RunStatus.PUBLISHED
         if is_published and row.mode == plan.mode and row.events_read and row.run_id != plan.run_id:
             rates.setdefault((row.since_ms, row.until_ms), row.events_read / days)
@@ -136,7 +136,7 @@ def _refuse(plan: Plan, audit: Audit) -> None:
     if audit.verdict is Verdict.ERROR:
         msg = f"the audit of {audit.run_id} could not be completed: {audit.summary}\n  report: {report}"
         raise AuditError(msg)
-    record_run(home_of(plan), ledger_row(plan, RunStatus.REFUSED, audit))
+    record_run(plan.home, ledger_row(plan, RunStatus.REFUSED, audit))
     removed = [f"removed: {plan.removed}; {REMOVED_HINT}"] if plan.removed else []
     equal = [f"equal files: {plan.equal_files}"] if plan.equal_files else []
     details = [*removed, *equal, *(f"misplaced: {records}" for records in plan.misplaced[:SHOWN])]

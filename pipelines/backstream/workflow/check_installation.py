@@ -18,6 +18,7 @@ from pyiceberg.io import FileIO, load_file_io
 from backstream.definition.folder import list_definition_files
 from backstream.definition.loader import load_definition
 from backstream.errors import BackstreamError, SpecError
+from backstream.eventtime.instants import SECOND_MS
 from backstream.lake.catalog import open_catalog_for_reading
 from backstream.lake.catalog_address import CatalogAddress
 from backstream.lake.storage import Warehouse, filesystem_of
@@ -26,7 +27,8 @@ from backstream.runs.settings import find_project, misspelt_variables
 from backstream.spark.heap import driver_heap
 from backstream.spark.installation import find_overwritten_spark
 from backstream.spark.java import find_java, require_java
-from backstream.storage.object_stores import describe_store_error
+from backstream.storage.object_stores import describe_store_error, explain_store_errors
+from backstream.storage.stores import Stores
 from backstream.variables import HOME_VARIABLE, WAREHOUSE_VARIABLE
 from backstream.workflow.findings import Finding, check_clock, fail, ok, warn
 
@@ -118,6 +120,9 @@ def _check_definitions(part: str) -> Iterator[Finding]:
 
 
 def _check_home(part: str, home: Home) -> Iterator[Finding]:
+    if home.address:
+        yield from _check_stored_home(part, home)
+        return
     folder = _existing_folder(home.path)
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
@@ -127,6 +132,18 @@ def _check_home(part: str, home: Home) -> Iterator[Finding]:
         return
     yield ok(part, str(home.path))
     yield from check_clock(f"the disk of {folder}", difference_s)
+
+
+def _check_stored_home(part: str, home: Home) -> Iterator[Finding]:
+    stores, location = Stores.from_environment(), f"{home.address}/backstream-doctor-{uuid.uuid4().hex}"
+    home.path.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=home.path) as file, explain_store_errors("write", home.address):
+        stores.upload(Path(file.name), location)
+        [version] = stores.find_versions([location])
+        stores.remove([location])
+    yield ok(part, f"{home.address}, copied to {home.path}")
+    if version:
+        yield from check_clock(f"the store of {home.address}", version.modified_ms / SECOND_MS - time.time())
 
 
 def _check_catalog(part: str, home: Home) -> Iterator[Finding]:

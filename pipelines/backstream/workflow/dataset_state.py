@@ -19,7 +19,6 @@ from backstream.eventtime.seals import DaySeal
 from backstream.runs.allowed_ranges import round_to_days
 from backstream.runs.dataset_state import DatasetState, DayIssue, DayTotals
 from backstream.runs.home import Home
-from backstream.runs.manifest import home_of
 from backstream.runs.plan import InputFile, Plan
 from backstream.source.deliveries import find_day_seals
 from backstream.source.files import list_source_files
@@ -65,7 +64,7 @@ def refresh_dataset_state(definition_path: Path, home: Home, known: Staleness | 
 def refresh_after_run(plan: Plan) -> str | None:
     """Refresh the dataset state after a run; return the error as text, because the run must not fail of it."""
     try:
-        refresh_dataset_state(Path(plan.definition_path), home_of(plan))
+        refresh_dataset_state(Path(plan.definition_path), plan.home)
     except Exception as error:  # noqa: BLE001 - the run itself has ended
         what = f"the pages of {plan.dataset} are not up to date: its state could not be refreshed"
         reason = str(error).partition("\n")[0] or type(error).__name__

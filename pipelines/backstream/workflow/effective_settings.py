@@ -12,7 +12,9 @@ from backstream.runs.home import Home, definitions_folders, expectations_folders
 from backstream.runs.settings import SettingValue, mask_secrets
 from backstream.spark.heap import driver_heap
 from backstream.spark.java import archive_folder
+from backstream.storage.home_copy import cache_folder
 from backstream.variables import (
+    CACHE_VARIABLE,
     CATALOG_CONNECTION_VARIABLE,
     CATALOG_NAME_VARIABLE,
     CATALOG_VARIABLE,
@@ -49,7 +51,8 @@ def effective_settings(settings: Sequence[SettingValue], home: Home) -> Iterator
 def _default_values(home: Home) -> dict[str, str]:
     catalog, warehouse = CatalogAddress.from_home(home), Warehouse.from_home(home)
     return {
-        HOME_VARIABLE: str(home.path),
+        HOME_VARIABLE: home.location,
+        CACHE_VARIABLE: str(cache_folder()),
         DEFINITIONS_VARIABLE: _path_list(definitions_folders()),
         EXPECTATIONS_VARIABLE: _path_list(expectations_folders()),
         CATALOG_VARIABLE: catalog.display_text,

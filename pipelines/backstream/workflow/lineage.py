@@ -19,7 +19,7 @@ from backstream.lake.catalog_address import CatalogAddress, table_identifier
 from backstream.lake.source_tables import open_source_table
 from backstream.lake.target_table import TargetTable
 from backstream.runs.home import Home
-from backstream.runs.manifest import home_of, load_manifests
+from backstream.runs.manifest import load_manifests
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.results import Publication
 from backstream.runs.table_schemas import WINDOWS
@@ -92,7 +92,7 @@ class RunLineage:
 
 def describe_lineage(plan: Plan) -> RunLineage:
     """Return the lineage of a run, from its plan and the files that it has written so far."""
-    definition, home = parse_definition(plan.definition, plan.definition_path), home_of(plan)
+    definition, home = parse_definition(plan.definition, plan.definition_path), plan.home
     publication = Publication.read(plan.folder.publication) if plan.folder.publication.exists() else None
     staged = [file for manifest in load_manifests(plan) for file in manifest.files.get(WINDOWS, ())]
     return RunLineage(

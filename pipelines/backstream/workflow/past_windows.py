@@ -14,7 +14,6 @@ from backstream.eventtime.instants import utc_datetime
 from backstream.eventtime.intervals import Interval
 from backstream.lake.ledger import RunRow, list_runs
 from backstream.quality.bands import READ_OF_WINDOWS, WEEK_MS, no_past
-from backstream.runs.manifest import home_of
 from backstream.runs.plan import Plan
 from backstream.runs.results import undone_run_id
 from backstream.runs.status import RunStatus
@@ -56,7 +55,7 @@ def load_past_windows(plan: Plan, max_weeks: int) -> pd.DataFrame:
 
 
 def _list_published_runs(plan: Plan, wanted: Interval) -> list[RunRow]:
-    rows = list_runs(home_of(plan), plan.dataset)
+    rows = list_runs(plan.home, plan.dataset)
     undone = {run_id for row in rows if (run_id := undone_run_id(row.run_id))}
     return [
         row
@@ -70,7 +69,7 @@ def _list_published_runs(plan: Plan, wanted: Interval) -> list[RunRow]:
 
 def _load_windows(plan: Plan, row: RunRow, wanted: Interval) -> pa.Table | None:
     """Return the windows of a run; None if its file was deleted or cannot be read."""
-    file = home_of(plan).run(plan.dataset, row.run_id).audit_frame
+    file = plan.home.run(plan.dataset, row.run_id).audit_frame
     if not file.is_file():
         return None
     try:

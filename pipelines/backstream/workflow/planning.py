@@ -113,7 +113,7 @@ def _to_plan(request: PlanRequest, scope: RunScope, source: _RunSource, definiti
         until_ms=interval.end_ms,
         clock_start_ms=clock_start_ms,
         clock_end_ms=clock_end_ms,
-        home=str(scope.home.path),
+        home_location=scope.home.location,
         inputs=source.inputs,
         chunks=cut_chunks(scope, source.inputs, source.index),
         tables=tables.planned,

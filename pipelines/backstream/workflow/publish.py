@@ -15,7 +15,7 @@ from backstream.lake.catalog import open_catalog_for_writing
 from backstream.lake.ledger import RunRow, record_run, run_row
 from backstream.lake.maintenance import expire_side_table_snapshots
 from backstream.lake.publish import publish_range
-from backstream.runs.manifest import Manifest, home_of, load_manifests, sum_fates
+from backstream.runs.manifest import Manifest, load_manifests, sum_fates
 from backstream.runs.phases import Phase, keep_phase
 from backstream.runs.plan import Plan
 from backstream.runs.results import ApprovalDecision, Audit, Publication
@@ -34,16 +34,16 @@ def publish_run(plan: Plan) -> Publication:
     audit = _require_approved_audit(plan)
     with record_failure(plan), keep_phase(plan.folder, Phase.PUBLISH):
         try:
-            publication = publish_range(plan, load_manifests(plan), home_of(plan))
+            publication = publish_range(plan, load_manifests(plan), plan.home)
         except ConflictError:
-            record_run(home_of(plan), ledger_row(plan, RunStatus.REFUSED, audit))
+            record_run(plan.home, ledger_row(plan, RunStatus.REFUSED, audit))
             report_run(plan)
             raise
-        record_run(home_of(plan), ledger_row(plan, RunStatus.PUBLISHED, audit, publication.rows))
+        record_run(plan.home, ledger_row(plan, RunStatus.PUBLISHED, audit, publication.rows))
         # Write this file last: if the run is killed earlier, it is resumed, and the ledger row is added then.
         if not publication.already or not plan.folder.publication.exists():
             publication.write(plan.folder.publication)
-    expire_side_table_snapshots(home_of(plan), plan.dataset)
+    expire_side_table_snapshots(plan.home, plan.dataset)
     return publication
 
 
@@ -61,7 +61,7 @@ def record_failure(plan: Plan) -> Iterator[None]:
     except Exception as error:
         first_line = str(error).partition("\n")[0] or type(error).__name__
         with suppress(BackstreamError, OSError):  # the first error is more important
-            record_run(home_of(plan), ledger_row(plan, RunStatus.FAILED, error=first_line))
+            record_run(plan.home, ledger_row(plan, RunStatus.FAILED, error=first_line))
         raise
 
 
@@ -159,5 +159,5 @@ def create_run_tables(plan: Plan) -> None:
         PlanError: when another definition writes the dataset, or its published rows have other keys.
         ContractError: when a table was created or changed by another program since the plan was made.
     """
-    with open_catalog_for_writing(home_of(plan)) as catalog:
+    with open_catalog_for_writing(plan.home) as catalog:
         planned_tables.create_tables(catalog, plan)

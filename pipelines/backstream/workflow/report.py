@@ -21,7 +21,7 @@ from backstream.report.html import render_report
 from backstream.report.run_context import ChangeSummary, RunContext
 from backstream.report.summary import RunSummary
 from backstream.runs.home import Home
-from backstream.runs.manifest import home_of, load_manifests
+from backstream.runs.manifest import load_manifests
 from backstream.runs.plan import Plan
 from backstream.runs.results import Audit, CheckOutcome, Publication
 from backstream.runs.verification import Receipt
@@ -97,7 +97,7 @@ def _gather_context(
         is_complete: whether all chunks have finished, which a comparison requires.
     """
     unavailable: dict[str, str] = {}
-    rows = list_runs(home_of(plan), plan.dataset)
+    rows = list_runs(plan.home, plan.dataset)
     past = _newest_outcomes(rows, plan.run_id)
     delays, unavailable["delays"] = count_delays(plan, definition)
     changes, unavailable["changed"] = (
@@ -128,7 +128,7 @@ def _list_outcomes(plan: Plan, past: Sequence[RunRow]) -> dict[str, tuple[CheckO
     """Return the outcomes of each check in the last runs, the oldest first; of repeated audits the last."""
     shown = [row.run_id for row in past[:_MAX_RUNS]]
     by_run: dict[str, dict[str, CheckOutcome]] = {}
-    for row in list_checks(home_of(plan), plan.dataset, shown):
+    for row in list_checks(plan.home, plan.dataset, shown):
         by_run.setdefault(row["name"], {})[row["run_id"]] = CheckOutcome(row["outcome"])
     return {
         name: tuple(outcomes[run_id] for run_id in reversed(shown) if run_id in outcomes)
@@ -140,7 +140,7 @@ def _compare(plan: Plan, publication: Publication | None) -> tuple[ChangeSummary
     if publication and not publication.replaced_rows and not publication.already:
         return None, "nothing had been published in this range before"
     try:
-        difference = diff_run(home_of(plan), plan.run_id, _MAX_CHANGES)
+        difference = diff_run(plan.home, plan.run_id, _MAX_CHANGES)
     except BackstreamError as error:
         return None, str(error).partition("\n")[0]
     against = state_text(difference.against) if difference.against else ""

@@ -89,7 +89,7 @@ def require_unchanged_side_inputs(plan: Plan) -> None:
     path = Path(plan.definition_path)
     if not plan.side_inputs or not path.is_file():
         return
-    home = Home(Path(plan.home))
+    home = plan.home
     current = pin_side_inputs(resolve_raw_paths(load_definition(path), home), home, str(path))
     for name, planned in plan.side_inputs.items():
         if current.get(name) != planned:

@@ -25,7 +25,6 @@ from backstream.lake.window_rows import load_rows_in_spans
 from backstream.native.published_rows import PublishedRows
 from backstream.native.raw_input import RawInput, Target
 from backstream.runs.input_versions import require_unchanged_inputs
-from backstream.runs.manifest import home_of
 from backstream.runs.plan import Plan
 from backstream.runs.table_schemas import METRICS
 from backstream.runs.verification import Receipt
@@ -50,7 +49,7 @@ def verify_run(plan: Plan, sample: int, seed: int) -> Receipt:
     Raises:
         PlanError: when the reference engine cannot compute the dataset.
     """
-    home, raw = home_of(plan), RawInput.from_plan(plan, "verify")
+    home, raw = plan.home, RawInput.from_plan(plan, "verify")
     findings = list(_find_changes(plan))
     verified = _Verification(0, 0, (), ())
     try:
@@ -139,7 +138,7 @@ def _load_frame(plan: Plan) -> pd.DataFrame:
     """Return the metrics of a run: those that were audited, or else those in the lake."""
     if plan.folder.audit_frame.is_file():
         return pd.read_parquet(plan.folder.audit_frame)
-    rows = load_published_rows(home_of(plan), plan.dataset, METRICS, plan.range)
+    rows = load_published_rows(plan.home, plan.dataset, METRICS, plan.range)
     frame: pd.DataFrame = rows.to_pandas()
     return frame[frame["run_id"] == plan.run_id]
 

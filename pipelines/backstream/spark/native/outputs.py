@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
@@ -21,7 +20,6 @@ from backstream.native.sql import STAGING_CHUNK, STAGING_DAY
 from backstream.native.task import ChunkGrid, ReadSpec, RestTask, TaskOutput, TaskResult, task_file_path
 from backstream.native.task_cuts import TASK_ROWS, group_files_by_rows
 from backstream.native.task_runner import FAILED, Task, run_native_task
-from backstream.runs.home import Home
 from backstream.runs.plan import InputFile
 from backstream.runs.table_schemas import DROPPED, METRICS, PANES, QUARANTINE, WINDOWS
 from backstream.spark.attempt import Attempt
@@ -134,7 +132,7 @@ def plan_rest_tasks(
     """Return the tasks that count the records outside of an interval, numbered from `first` on."""
     paths, owned, memory_mb = {file.path for file in files}, group.owned_files, task_memory_mb(group.spark)
     owners = {path: owned[file_uri(path)] for path in paths if file_uri(path) in owned}
-    has_spark_readers = Home(Path(group.plan.home)).is_shared
+    has_spark_readers = group.plan.home.is_shared
     return [
         RestTask(
             number,

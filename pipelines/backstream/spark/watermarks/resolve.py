@@ -10,7 +10,6 @@ There are three ways. The first one that is exact for the definition is used:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -165,7 +164,7 @@ def _list_partitions(definition: Definition, index: ArrivalIndex) -> list[str]:
 def _load_index(group: ChunkGroup, buckets: BucketGrid) -> ArrivalIndex:
     """Return the arrival index of all inputs; new files are read first."""
     plan = group.plan
-    folder = IndexFolder.from_source(Path(plan.home), plan.dataset, group.definition.read_by, buckets)
+    folder = IndexFolder.from_source(plan.home.path, plan.dataset, group.definition.read_by, buckets)
     return group.watermarks.arrival_index(
         folder, lambda: extend_index(group.spark, group.definition, plan.inputs, folder, group.schema)
     )

@@ -136,7 +136,7 @@ def _find_thresholds(raw: RawInput, window: FixedWindow, read: Interval) -> Task
 
     plan, definition = raw.plan, raw.definition
     buckets = BucketGrid.from_window(window, definition.emission, definition.lateness.allowed)
-    folder = IndexFolder.from_source(Path(plan.home), plan.dataset, definition.read_by, buckets)
+    folder = IndexFolder.from_source(plan.home.path, plan.dataset, definition.read_by, buckets)
     index = extend_index_here(definition, plan.columns, plan.inputs, folder)
     clock = SourceClock(plan.clock_start_ms, definition.watermark.emit_interval, plan.clock_end_ms)
     times = compute_firing_times(definition, index, buckets, WindowGrid.from_window(window, read), clock)
@@ -160,7 +160,9 @@ def _compute_on_spark(spark: SparkSession, raw: RawInput, sample: KeySample, fol
         suffix: replace(table, location=str(folder / _LAYOUT / table.name))
         for suffix, table in plan.tables.items()
     }
-    sampled = replace(plan, inputs=(sample.file,), chunks=(chunk,), tables=tables, home=str(folder), damaged=())
+    sampled = replace(
+        plan, inputs=(sample.file,), chunks=(chunk,), tables=tables, home_location=str(folder), damaged=()
+    )
     whole = ChunkGroup.from_plan(spark, plan, plan.chunks)
     group = replace(ChunkGroup.from_plan(spark, sampled, sampled.chunks), whole_stream=whole)
     register_functions(spark, group.definition)

@@ -14,7 +14,6 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -261,7 +260,7 @@ def _load_index(raw: RawInput) -> pa.Table | None:
     if isinstance(window, Session) or not is_index_exact(emission):
         return None
     grid = BucketGrid.from_window(window, emission, definition.lateness.allowed)
-    folder = IndexFolder.from_source(Path(plan.home), definition.name, definition.read_by, grid)
+    folder = IndexFolder.from_source(plan.home.path, definition.name, definition.read_by, grid)
     index = ArrivalIndex.from_folder(folder, plan.inputs)
     if index.list_unindexed(plan.inputs):
         return None
