@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.chain.job import KINDS, LENIENT
-from tests.lake.store import BUCKET, Store
-from tests.spark.histories import Expected, days, definition_of, random_history, write_history
-from tests.spark.runs import in_ms, toml_value
+from tests.chain.stored import HISTORY, home_address, settings, write_dataset
+from tests.lake.store import Store
+from tests.spark.histories import Expected, days
+from tests.spark.runs import in_ms
 
 from backstream.definition.loader import parse_definition
 from backstream.lake.reader import load_rows
@@ -20,47 +20,26 @@ from backstream.runs.manifest import load_manifests
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.status import RunStatus
 from backstream.spark.chunk_job import replay_chunks
-from backstream.variables import CACHE_VARIABLE, CATALOG_VARIABLE, HOME_VARIABLE, WAREHOUSE_VARIABLE
+from backstream.variables import CACHE_VARIABLE
 from backstream.workflow import audit_run, find_interrupted_run, plan_run, publish_run, report_run
 from backstream.workflow.check_installation import check_installation
 from backstream.workflow.plan_request import PlanRequest
 from backstream.workflow.status import list_run_states
 
-HISTORY = random_history(seed=7, rows=900, days=4)
-ADDRESS = f"s3://{BUCKET}/installation"
-
-
-@pytest.fixture
-def definition(tmp_path: Path, s3: Store, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Write a history into the store, and return its definition, which each machine has."""
-    write_history(tmp_path / "history", HISTORY)
-    for file in (tmp_path / "history").rglob("*.parquet"):
-        path = file.relative_to(tmp_path / "history")
-        with s3.filesystem.open_output_stream(f"{BUCKET}/events/{path}") as stream:
-            stream.write(file.read_bytes())
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.key_id)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3.secret)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
-    monkeypatch.setenv(HOME_VARIABLE, ADDRESS)
-    monkeypatch.setenv(WAREHOUSE_VARIABLE, f"s3://{BUCKET}/tables")
-    monkeypatch.setenv(CATALOG_VARIABLE, f"sqlite:///{tmp_path / 'catalog.db'}")
-    backfill = {"engine": "auto", "chunk": "1d"}
-    content = definition_of(
-        tmp_path, window=KINDS["sliding"], quality=LENIENT | {"verify": 1_000}, backfill=backfill
-    )
-    content |= {"name": "events", "source": content["source"] | {"path": f"s3://{BUCKET}/events"}}
-    path = tmp_path / "events.toml"
-    path.write_text("".join(f"{key} = {toml_value(value)}\n" for key, value in content.items()))
-    return path
+PLACE = "chain"
+ADDRESS = home_address(PLACE)
 
 
 def test_every_step_of_a_run_may_be_on_another_machine(
-    spark: SparkSession, definition: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, s3: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def move_to(machine: str) -> Home:
         monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / machine))
         return Home.from_location(ADDRESS)
 
+    definition = write_dataset(tmp_path, s3, PLACE)
+    for name, text in settings(tmp_path, s3, PLACE).items():
+        monkeypatch.setenv(name, text)
     request = PlanRequest(definition, days(0, 4), mode=Mode.REPLAY, trigger="cli", home=move_to("planner"))
     planned = plan_run(request)
     location = planned.location

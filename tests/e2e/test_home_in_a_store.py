@@ -1,0 +1,97 @@
+"""The services and tasks of a real Airflow share no folder with a home: it is in an object store."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import httpx
+import pytest
+from demo.airflow_api import FINISHED
+from demo.settings import USER, Spark, airflow_command
+from demo.stack import API_SERVER, Stack
+from tests.chain.stored import HISTORY, home_address, settings, write_dataset
+from tests.lake.store import BUCKET, Store
+from tests.spark.histories import Expected, days
+from tests.spark.runs import in_ms
+
+from backstream.definition.loader import load_definition
+from backstream.lake.reader import load_rows
+from backstream.runs.home import Home
+from backstream.variables import CACHE_VARIABLE
+
+pytestmark = pytest.mark.e2e
+PLACE = "airflow"
+DAG_ID = "reprocess_events"
+RANGE = {"since": "2024-03-01T00:00:00Z", "until": "2024-03-05T00:00:00Z", "reason": "test"}
+LIMIT_S = 400
+DAG_FILE = """\
+import shutil
+
+from backstream.airflow import backfill_dags
+
+
+def leave_machine(context):
+    shutil.rmtree("{cache}")
+
+
+options = {{"on_success_callback": leave_machine}}
+globals().update(backfill_dags("{folder}", kinds=["backfill", "reprocess"], default_args=options))
+"""
+
+
+@pytest.fixture
+def stack(tmp_path: Path, s3: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
+    """Return an Airflow whose tasks find an empty cache, as on new machines; the API server has a cache too."""
+    (tmp_path / "dags").mkdir()
+    definition = write_dataset(tmp_path / "dags", s3, PLACE)
+    text = DAG_FILE.format(cache=tmp_path / "tasks", folder=definition.parent)
+    (tmp_path / "dags" / "backfills.py").write_text(text)
+    variables = settings(tmp_path, s3, PLACE)
+    for name, value in (variables | {CACHE_VARIABLE: str(tmp_path / "test")}).items():
+        monkeypatch.setenv(name, value)
+    server = [
+        "env",
+        f"{CACHE_VARIABLE}={tmp_path / 'server'}",
+        *airflow_command(API_SERVER, python=sys.executable),
+    ]
+    airflow = {
+        "AIRFLOW__CORE__DAGS_FOLDER": str(tmp_path / "dags"),
+        CACHE_VARIABLE: str(tmp_path / "tasks"),
+    }
+    spark = Spark("local[1]", 1)
+    with Stack(tmp_path / "state", spark, variables | airflow, {API_SERVER: server}) as started:
+        yield started
+
+
+def test_tasks_and_pages_need_no_common_disk(tmp_path: Path, s3: Store, stack: Stack) -> None:
+    api = stack.start()
+    stack.wait_until("knows the DAG", lambda: api.has_dag(DAG_ID, datetime(2000, 1, 1, tzinfo=UTC)), LIMIT_S)
+
+    run_id = api.trigger(DAG_ID, RANGE)
+    stack.wait_until("has run it", lambda: api.run_state(DAG_ID, run_id) in FINISHED, LIMIT_S)
+
+    tasks = {task["task_id"]: task["state"] for task in api.task_instances(DAG_ID, run_id)}
+    failed = [task for task in api.task_instances(DAG_ID, run_id) if task["state"] == "failed"]
+    assert not failed, "\n".join(map(str, api.log(failed[0])))
+    assert tasks["publish"] == tasks["report"] == "success"
+    assert api.xcom(DAG_ID, run_id, "plan", "plan").startswith(f"{home_address(PLACE)}/runs/events/")
+    assert not (tmp_path / "tasks").exists()
+    assert not (tmp_path / "state" / "runs").exists()
+    home, definition = Home.from_environment(), load_definition(tmp_path / "dags" / "events.toml")
+    rows = load_rows(home, "events").to_pylist()
+    expected = Expected(HISTORY, definition, days(0, 4)).published()
+    assert {in_ms(row): (row["events"], row["total"]) for row in rows} == expected
+    with httpx.Client(base_url=stack.place.url, trust_env=False, timeout=60) as pages:
+        login = {"username": USER, "password": stack.password}
+        token = pages.post("/auth/token", json=login).json()["access_token"]
+        pages.headers["Authorization"] = f"Bearer {token}"
+        overview = pages.get("/backstream/overview").text
+        report = pages.get("/backstream/report", params={"dag_id": DAG_ID, "run_id": run_id})
+    (tmp_path / "overview.html").write_text(overview)
+    assert "Published" in overview
+    assert report.status_code == 200, report.text
+    assert "Record accounting" in report.text
+    assert any(key.endswith("/report.html") for key in s3.keys(f"{BUCKET}/{PLACE}/home"))
