@@ -114,13 +114,13 @@ FAULTS: dict[str, Callable[[], AbstractContextManager[object]]] = {
 """The faults by their names on the command line."""
 
 
-def run(fault: str, file: Path) -> int:
+def run(fault: str, location: str) -> int:
     """Run the job of all chunks of a plan with a fault; return its status."""
-    chunks = (word for chunk in Plan.read(file).chunks for word in ("--chunk", chunk.chunk_id))
+    chunks = (word for chunk in Plan.load(location).chunks for word in ("--chunk", chunk.chunk_id))
     with FAULTS[fault]():
-        return replay.main(["--plan", str(file), *chunks])
+        return replay.main(["--plan", location, *chunks])
 
 
 if __name__ == "__main__":
     for fault, plan in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
-        print(f"\n{END}{run(fault, Path(plan))}", flush=True)  # noqa: T201 - its caller reads it
+        print(f"\n{END}{run(fault, plan)}", flush=True)  # noqa: T201 - its caller reads it

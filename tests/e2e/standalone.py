@@ -70,7 +70,7 @@ class Cluster:
         command = [str(SPARK / "spark-submit"), "--master", self.master]
         command += [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
         command += [str(CHECKOUT / "tests" / "chain" / "submitted.py")]
-        command += [word for fault, plan in jobs for word in (fault, str(plan.folder.plan))]
+        command += [word for fault, plan in jobs for word in (fault, plan.location)]
         environment = _environment(self.folder, os.environ | PACKAGES)
         return subprocess.run(
             command, env=environment, check=False, capture_output=True, text=True, timeout=LIMIT_S

@@ -1,8 +1,9 @@
-"""A run on a Spark standalone cluster whose workers share nothing with the driver but an object store."""
+"""Runs on a Spark standalone cluster: workers and drivers share an object store, and drivers a catalog."""
 
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from backstream.runs.home import Home
 from backstream.runs.manifest import load_manifests
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.results import Audit, CheckOutcome
-from backstream.variables import SHARED_HOME_VARIABLE, WAREHOUSE_VARIABLE
+from backstream.variables import CACHE_VARIABLE, CATALOG_VARIABLE, HOME_VARIABLE, WAREHOUSE_VARIABLE
 from backstream.workflow import plan_run
 from backstream.workflow.plan_request import PlanRequest
 
@@ -44,7 +45,7 @@ def plan_in_store(driver: Path, source: str, name: str, kind: str, mode: Mode) -
     content |= {"name": name, "source": content["source"] | {"path": source}}
     path = driver / f"{name}.toml"
     path.write_text("".join(f"{key} = {toml_value(value)}\n" for key, value in content.items()))
-    return plan_run(PlanRequest(path, days(0, 4), mode=mode, trigger="test", home=Home(driver / "home")))
+    return plan_run(PlanRequest(path, days(0, 4), mode=mode, trigger="test", home=Home.from_environment()))
 
 
 def write_objects(s3: Store, folder: Path) -> str:
@@ -70,7 +71,9 @@ def test_a_run_needs_no_shared_folder_and_survives_its_executors_and_driver(
         name: text for name, text in os.environ.items() if not name.startswith(("AWS_", "BACKSTREAM_"))
     }
     monkeypatch.setenv(WAREHOUSE_VARIABLE, s3.new_warehouse())
-    monkeypatch.setenv(SHARED_HOME_VARIABLE, "no")
+    monkeypatch.setenv(CATALOG_VARIABLE, f"sqlite:///{driver / 'catalog.db'}")
+    monkeypatch.setenv(HOME_VARIABLE, f"s3://{BUCKET}/executors/home")
+    monkeypatch.setenv(CACHE_VARIABLE, str(driver / "machine"))
     plans = {fault: plan_in_store(driver, source, *run) for fault, run in RUNS.items()}
     with cluster_in(tmp_path / "cluster", without_keys) as cluster:
         for number in (1, 2):
@@ -78,7 +81,9 @@ def test_a_run_needs_no_shared_folder_and_survives_its_executors_and_driver(
         *unharmed, resumed = plans.items()
         ends = cluster.submit(*unharmed)
         killed = cluster.run(resumed)
-        done = load_manifests(resumed[1])
+        shutil.rmtree(driver / "machine")
+        monkeypatch.setenv(CACHE_VARIABLE, str(driver / "another machine"))
+        done = load_manifests(Plan.load(resumed[1].location))
         ends += cluster.submit(("none", resumed[1]))
 
     for status, said in ends:
@@ -87,7 +92,8 @@ def test_a_run_needs_no_shared_folder_and_survives_its_executors_and_driver(
     assert killed.returncode != 0
     assert 0 < len(done) < len(resumed[1].chunks)
     assert all(manifest in load_manifests(resumed[1]) for manifest in done)
-    assert not list(driver.rglob("*.parquet.draft")) + list((driver / "home").rglob("part-*.parquet"))
+    assert not list(driver.rglob("*.parquet.draft")) + list(driver.rglob("part-*.parquet"))
+    Home.from_environment()
     for plan in plans.values():
         require_published(plan, s3)
 
