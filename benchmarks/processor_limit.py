@@ -1,7 +1,6 @@
 """Limit the processor time of processes by a control group of Linux, which needs root.
 
-Several workers then scale on a machine that has fewer cores than they and the driver need, because each of them gets
-a part of one core.
+So several workers get equal parts of the cores of a small machine.
 """
 
 from __future__ import annotations

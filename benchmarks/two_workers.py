@@ -2,8 +2,8 @@
 
 .venv/bin/python -m benchmarks.two_workers [--rows 25000000] [--rounds 3] [--worker-cores 0.5]
 
-The driver, the master, and the workers run on this machine, so it needs three free cores to show the whole gain. On
-fewer cores, `--worker-cores` limits each worker with its executor to a part of one core (Linux, as root).
+The driver, the master, and the workers run on this machine, so it needs three free cores to show the whole gain.
+On fewer cores, `--worker-cores` limits each worker with its executor to a part of one core (Linux, as root).
 A job is timed from the start of `spark-submit` to its exit, and its plan exists before. The time of the stages, in
 which tasks run, excludes the start of the driver and of the executors.
 """

@@ -7,13 +7,15 @@ from typing import NoReturn
 
 import pytest
 from tests.lake.store import BUCKET, Store
+from tests.spark.histories import days
 from tests.workflow.history import CLICKS, at, planned, write_clicks, write_definition
 
 from backstream.errors import SpecError
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode
-from backstream.variables import SHARED_HOME_VARIABLE, WAREHOUSE_VARIABLE
-from backstream.workflow import prepare_source
+from backstream.variables import CACHE_VARIABLE, SHARED_HOME_VARIABLE, WAREHOUSE_VARIABLE
+from backstream.workflow import plan_run, prepare_source
+from backstream.workflow.plan_request import PlanRequest
 
 SOURCE = f"s3://{BUCKET}/clicks"
 IN_STORE = CLICKS.replace("{folder}/data", SOURCE)
@@ -82,6 +84,18 @@ def test_a_warehouse_on_a_disk_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv(SHARED_HOME_VARIABLE, "perhaps")
     with pytest.raises(SpecError, match=r"^BACKSTREAM_SHARED_HOME must be yes or no, got 'perhaps'$"):
         planned(tmp_path, definition)
+
+
+def test_a_home_in_a_store_has_the_same_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(SHARED_HOME_VARIABLE)
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    definition = write_definition(tmp_path, IN_STORE + '[backfill]\nengine = "spark"\n')
+    home = Home.from_location(f"s3://{BUCKET}/limited")
+
+    with pytest.raises(SpecError, match=r'backfill.engine is "spark"') as rejected:
+        plan_run(PlanRequest(definition, days(0, 1), trigger="test", home=home))
+
+    assert str(rejected.value).endswith("\n\nhint: set BACKSTREAM_HOME to a folder that all machines share")
 
 
 def test_the_input_is_read_where_it_is(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from backstream.source.arrival_index import is_index_exact
 from backstream.source.files import SourceFiles
 from backstream.source.in_place import is_readable_in_place
 from backstream.storage.stores import Stores, is_below, is_in_store
-from backstream.variables import SHARED_HOME_VARIABLE, WAREHOUSE_VARIABLE
+from backstream.variables import HOME_VARIABLE, SHARED_HOME_VARIABLE, WAREHOUSE_VARIABLE
 
 
 def require_stored_source(definition: Definition, home: Home, where: str) -> None:
@@ -65,7 +65,7 @@ def require_files_on_disk(definition: Definition, action: str, where: str) -> No
     if stored := [path for path in definition.source.paths if is_in_store(path)]:
         msg = (
             f"cannot {action} {definition.name}: Spark cannot read {stored[0]} ({where})\n\n"
-            f"hint: set {SHARED_HOME_VARIABLE}=yes for this command, which then copies the input to the home"
+            f"hint: set {SHARED_HOME_VARIABLE}=yes for this command, which then copies the input to its disk"
         )
         raise SpecError(msg)
 
@@ -74,9 +74,12 @@ def _require(definition: Definition, home: Home, where: str, reasons: Iterator[s
     if home.is_shared:
         return
     if reason := next(reasons, None):
+        hint = f"mount the home on the machines of all executors, and set {SHARED_HOME_VARIABLE}=yes"
+        if home.address:
+            hint = f"set {HOME_VARIABLE} to a folder that all machines share"
         msg = (
             f"cannot run {definition.name} on executors that do not share the home: {reason} ({where})\n\n"
-            f"hint: mount the home on the machines of all executors, and set {SHARED_HOME_VARIABLE}=yes"
+            f"hint: {hint}"
         )
         raise SpecError(msg)
 
