@@ -24,7 +24,7 @@ from backstream.storage.object_stores import S3_SCHEMES, explain_store_errors
 from backstream.storage.stores import FileVersion, Stores
 from backstream.variables import CACHE_VARIABLE, HOME_VARIABLE
 
-SHARED_FOLDERS = frozenset(
+_SHARED_FOLDERS = frozenset(
     ("advice", "dataset_state", "definitions", "dismissals", "errors", "reconciled", "requests", "runs")
 )
 """The folders of a home that its machines share. The other folders contain what each machine can make again."""
@@ -97,7 +97,7 @@ class HomeCopy:
         if _COPY not in parts:
             return None
         depth = parts.index(_COPY)
-        if parts[depth + 1 : depth + 2] and parts[depth + 1] not in SHARED_FOLDERS:
+        if parts[depth + 1 : depth + 2] and parts[depth + 1] not in _SHARED_FOLDERS:
             return None
         folder = Path(*parts[: depth + 1])
         address = folder.parent.relative_to(cache_folder()).as_posix().replace("/", "://", 1)
