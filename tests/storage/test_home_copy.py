@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from tests.lake.store import BUCKET, Store
@@ -32,9 +34,13 @@ class Machines:
     def __init__(self, address: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.address, self.folder, self._patch = address, folder, monkeypatch
 
-    def home(self, machine: str) -> Home:
-        """Return the home as a new process on a machine sees it; the test acts on this machine from now on."""
+    def use(self, machine: str) -> None:
+        """Act on a machine from now on."""
         self._patch.setenv(CACHE_VARIABLE, str(self.folder / machine))
+
+    def home(self, machine: str) -> Home:
+        """Return the home as a new process on a machine sees it, and act on this machine from now on."""
+        self.use(machine)
         home = Home.from_location(self.address)
         HomeCopy(home.address, home.path).fetch()
         return home
@@ -156,6 +162,40 @@ def test_machines_that_write_at_once_lose_nothing(machines: Machines) -> None:
     for copy in (own, other):
         copy.fetch()
         assert set(names(copy.folder / "requests" / "clicks")) == expected
+
+
+def test_a_write_does_not_hide_the_change_of_another_machine(machines: Machines) -> None:
+    first, second = machines.home("a").run("clicks", "r1"), machines.home("b").run("clicks", "r1")
+    machines.use("a")
+    write_text(first.report, "report")
+
+    machines.use("b")
+    write_text(second.approval, "approval")
+    assert not second.report.exists()
+
+    machines.home("b")
+    assert second.report.read_text() == "report"
+
+
+def test_a_fetch_does_not_undo_a_write_of_its_machine(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+    machines.home("b")
+    machines.home("a")
+    write_text(Home.from_location(machines.address).run("clicks", "r1").report, "old")
+    machines.use("b")
+    report = Home.from_location(machines.address).run("clicks", "r1").report
+    writer = Thread(target=write_text, args=(report, "new"))
+    download_all = Stores.download_all
+
+    def write_meanwhile(stores: Stores, targets: Mapping[str, Path]) -> None:
+        download_all(stores, targets)
+        writer.start()
+        writer.join(1)  # it waits for the fetch
+
+    monkeypatch.setattr(Stores, "download_all", write_meanwhile)
+    machines.home("b")
+    writer.join()
+
+    assert report.read_text() == "new"
 
 
 def test_a_store_that_refuses_changes_nothing(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
