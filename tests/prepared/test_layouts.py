@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from tests.prepared.events import Event, make_events, nested
 from tests.prepared.test_prepared import NESTED_COLUMNS, write_definition
 
-from backstream.definition.prepared import EVENT_TIME
+from backstream.definition.prepared_columns import EVENT_TIME
 from backstream.runs.home import Home
 from backstream.workflow.prepare import prepare_source
 

@@ -17,7 +17,7 @@ from tests.prepared.events import make_events, nested, sums_by_hour
 from tests.prepared.test_prepared import ORDERS, SOURCES, published, quarantined, write_definition
 
 import backstream
-from backstream.definition.prepared import LINE, RECORD
+from backstream.definition.prepared_columns import LINE, RECORD
 from backstream.quality.evidence import UnreadableRecord
 from backstream.runs.home import Home
 from backstream.workflow.prepare import prepare_source

@@ -138,7 +138,8 @@ def test_a_project_that_does_not_exist_is_an_error(tmp_path: Path, monkeypatch: 
             (
                 "hoem is not a setting, got 'a' (<project>/backstream.toml)\n"
                 "  there are: cache, catalog, catalog_connection, catalog_uri, class_archive, definitions,"
-                " driver_memory, expectations, home, namespace, shared_home, team, warehouse, warehouse_connection\n\n"
+                " driver_memory, expectations, home, namespace, shared_home, team, warehouse,"
+                " warehouse_connection\n\n"
                 "hint: did you mean home?"
             ),
         ),

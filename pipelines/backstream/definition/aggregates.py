@@ -13,7 +13,7 @@ from backstream.definition.aggregate_calls import aggregate_problem, is_known, r
 from backstream.definition.mergeable import mergeable_aggregate
 from backstream.definition.model import Definition
 from backstream.definition.nested_columns import paths_of
-from backstream.definition.prepared import PREPARED_COLUMNS
+from backstream.definition.prepared_columns import PREPARED_COLUMNS
 from backstream.definition.result_types import ResultTypes, Types, field_type, spark_type
 from backstream.definition.spark_functions import AGGREGATES
 from backstream.definition.sql_calls import add_condition, find_calls

@@ -14,9 +14,10 @@ from pydantic import (
     model_validator,
 )
 
+from backstream.definition.prepared_columns import MARKER
 from backstream.definition.result_sections import Having, Job, Process, UserFunction
 from backstream.definition.run_sections import Approval, Backfill, Publish, Quality
-from backstream.definition.source_section import PREPARED_MARKER, SHARED_KEYS, SideInput, Source
+from backstream.definition.source_section import SHARED_KEYS, SideInput, Source
 from backstream.definition.values import Name, Section
 from backstream.definition.watermark_sections import LatenessSection, WatermarkSection
 from backstream.definition.window_sections import CumulateWindow, SessionWindow, SlidingWindow, TumblingWindow
@@ -165,7 +166,7 @@ class Definition(Section):
     def marker(self) -> str | None:
         """Return the SQL of the watermark that a record carries; None if no watermarks are punctuated."""
         kinds = {self.watermark_of(part).strategy for part in self.source.parts}
-        return PREPARED_MARKER if StrategyKind.PUNCTUATED in kinds else self.watermark.marker
+        return MARKER if StrategyKind.PUNCTUATED in kinds else self.watermark.marker
 
     @property
     def idle_timeouts(self) -> dict[str, int]:

@@ -25,9 +25,6 @@ from backstream.definition.values import (
 from backstream.definition.watermark_sections import SourceWatermark
 from backstream.eventtime.instants import instant_ms
 
-PREPARED_MARKER = "prepared_marker"
-"""Column of prepared files with the watermark that a record of a union carries."""
-
 
 class StoredRecords(Section):
     """Location and format of files with records."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from backstream.definition import prepared
+from backstream.definition import prepared_columns
 from backstream.definition.source_section import SHARED_KEYS
 
 
@@ -22,15 +22,15 @@ def with_united_source(content: Mapping[str, Any]) -> Mapping[str, Any]:
     first = tables[0] if tables else {}
     united = {
         "path": [path for part in tables for path in _list_paths(part)] or "prepared",
-        "event_time": prepared.EVENT_TIME,
-        "partition": prepared.PARTITION,
+        "event_time": prepared_columns.EVENT_TIME,
+        "partition": prepared_columns.PARTITION,
         **{key: first[key] for key in SHARED_KEYS if key in first},
         "parts": parts,
     }
     if all(part.get("arrival_time") for part in tables):
-        united["arrival_time"] = prepared.ARRIVAL_TIME
+        united["arrival_time"] = prepared_columns.ARRIVAL_TIME
     if any(part.get("sequence") for part in tables):
-        united["sequence"] = prepared.SEQUENCE
+        united["sequence"] = prepared_columns.SEQUENCE
     return {**content, "source": united}
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from backstream.definition.prepared import EVENT_TIME, FILE
+from backstream.definition.prepared_columns import EVENT_TIME, FILE
 from backstream.definition.source_section import PartitionFilter, Source
 from backstream.errors import PlanError, SpecError
 from backstream.eventtime.instants import epoch_ms

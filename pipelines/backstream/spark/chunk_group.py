@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from backstream.definition import prepared
+from backstream.definition import prepared_columns
 from backstream.definition.loader import parse_definition
 from backstream.definition.model import Definition
 from backstream.eventtime.emission import Emission
@@ -223,14 +223,18 @@ def load_quarantine(group: ChunkGroup) -> DataFrame:
     no_events = Interval(group.interval.start_ms, group.interval.start_ms)
     frames = [_load_whole_records(group, columns, paths) for columns, paths in group_by_schema(group.paths)]
     events = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), frames)
-    is_prepared = prepared.FILE in events.columns
+    file, line = F.col(source.FILE), F.lit(None).cast("long")
+    if prepared_columns.FILE in events.columns:
+        file = F.coalesce(F.col(prepared_columns.FILE), file)
+    if prepared_columns.LINE in events.columns:
+        line = F.col(prepared_columns.LINE)
     return events.where(source.is_in_chunk(group.spark, no_events, group.owned_files)).withColumns(
         {
             "reason": F.col(source.REASON),
             "event_time": F.col(source.WRITTEN_EVENT_TIME),
             "arrival_time": F.col(source.WRITTEN_ARRIVAL_TIME),
-            "file": F.coalesce(F.col(prepared.FILE), F.col(source.FILE)) if is_prepared else F.col(source.FILE),
-            "line": F.col(prepared.LINE) if prepared.LINE in events.columns else F.lit(None).cast("long"),
+            "file": file,
+            "line": line,
             CHUNK: _chunk_of_file(group),
         }
     )

@@ -18,7 +18,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from backstream.definition import prepared
+from backstream.definition import prepared_columns
 from backstream.definition.aggregates import payload_columns
 from backstream.definition.model import Definition
 from backstream.definition.source_section import Source
@@ -77,12 +77,12 @@ def file_uri(path: str) -> str:
 
 def add_record(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
     """Add `record`, these columns as JSON; for quarantine only, since it reads every column of a file."""
-    own = [name for name in columns if name not in prepared.PREPARED_COLUMNS]
+    own = [name for name in columns if name not in prepared_columns.PREPARED_COLUMNS]
     record = F.to_json(
         F.struct(*(F.col(quote_column(name)).alias(name) for name in own)), {"ignoreNullFields": "false"}
     )
-    is_prepared = prepared.RECORD in columns
-    return rows.withColumn(RECORD, F.coalesce(F.col(prepared.RECORD), record) if is_prepared else record)
+    is_prepared = prepared_columns.RECORD in columns
+    return rows.withColumn(RECORD, F.coalesce(F.col(prepared_columns.RECORD), record) if is_prepared else record)
 
 
 def normalize_events(definition: Definition) -> Step:
@@ -103,16 +103,16 @@ def normalize_events(definition: Definition) -> Step:
             if source.partition
             else F.lit(ONLY_PARTITION),
             "arrival_seq": F.col(source.sequence).try_cast("long") if source.sequence else F.lit(0).cast("long"),
-            WRITTEN_EVENT_TIME: _first_of(rows, prepared.EVENT_TEXT, _as_text(source.event_time)),
-            WRITTEN_ARRIVAL_TIME: _first_of(rows, prepared.ARRIVAL_TEXT, _as_text(source.arrival_time)),
+            WRITTEN_EVENT_TIME: _first_of(rows, prepared_columns.EVENT_TEXT, _as_text(source.event_time)),
+            WRITTEN_ARRIVAL_TIME: _first_of(rows, prepared_columns.ARRIVAL_TEXT, _as_text(source.arrival_time)),
             **({MARKER: marker_ms_column(rows, marker, event, definition.watermark.delay)} if marker else {}),
         }
         if source.partition and isinstance(_type_of(rows, F.col(source.partition)), IntegralType):
             columns[PARTITION_NUMBER] = F.col(source.partition)
-        wanted = dict.fromkeys((*kept, RECORD, prepared.FILE, prepared.LINE))
+        wanted = dict.fromkeys((*kept, RECORD, prepared_columns.FILE, prepared_columns.LINE))
         names = [name for name in wanted if name in rows.columns]
         kept_columns = [F.col(quote_column(name)) for name in names]
-        columns[REASON] = _first_of(rows, prepared.REASON, _reason(source, columns))
+        columns[REASON] = _first_of(rows, prepared_columns.REASON, _reason(source, columns))
         return rows.select(*(column.alias(name) for name, column in columns.items()), *kept_columns)
 
     return step

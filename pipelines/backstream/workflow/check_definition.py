@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from backstream.definition import prepared
+from backstream.definition import prepared, prepared_columns
 from backstream.definition.aggregates import key_columns, require_columns, value_columns
 from backstream.definition.loader import load_definition, resolve_raw_paths
 from backstream.definition.model import Definition
@@ -151,7 +151,7 @@ def _has_known_types(definition: Definition) -> bool:
     return not (is_remote or source.parts or source.transform)
 
 
-_PREPARED_TIMES = dict.fromkeys((prepared.EVENT_TIME, prepared.ARRIVAL_TIME), "timestamp")
+_PREPARED_TIMES = dict.fromkeys((prepared_columns.EVENT_TIME, prepared_columns.ARRIVAL_TIME), "timestamp")
 
 
 def _check_columns(
@@ -162,5 +162,5 @@ def _check_columns(
     require_engine(definition, types, checked.place)
     columns = (*key_columns(definition, types), *value_columns(definition, types))
     result = {column.name: column.type for column in columns}
-    own = {name: kind for name, kind in types.items() if name not in prepared.PREPARED_COLUMNS}
+    own = {name: kind for name, kind in types.items() if name not in prepared_columns.PREPARED_COLUMNS}
     return replace(checked, columns=own, result=result, engine=describe_engine(definition, types))

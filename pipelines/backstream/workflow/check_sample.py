@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backstream.definition import prepared
+from backstream.definition import prepared, prepared_columns
 from backstream.definition.loader import load_definition, resolve_raw_paths
 from backstream.definition.model import Definition
 from backstream.errors import BackstreamError
@@ -244,10 +244,10 @@ def _window_rows(spark: SparkSession, definition: Definition, events: pa.Table, 
 
 def _quarantined_table(unreadable: pa.Table) -> pa.Table:
     """Return the reason, the raw file, the line if it is known, and the content of unreadable records."""
-    file = prepared.FILE if prepared.FILE in unreadable.column_names else FILE
+    file = prepared_columns.FILE if prepared_columns.FILE in unreadable.column_names else FILE
     rows = unreadable.select([REASON, file, RECORD])
-    has_lines = prepared.LINE in unreadable.column_names
-    lines = unreadable[prepared.LINE] if has_lines else pa.nulls(unreadable.num_rows, pa.int64())
+    has_lines = prepared_columns.LINE in unreadable.column_names
+    lines = unreadable[prepared_columns.LINE] if has_lines else pa.nulls(unreadable.num_rows, pa.int64())
     return rows.add_column(2, "line", lines)
 
 
@@ -261,7 +261,7 @@ def _record_table(table: pa.Table, definition: Definition) -> pa.Table:
     }
     unset = [name for name, key in keys.items() if key is None]
     working = (REASON, RECORD, FILE, WRITTEN_EVENT_TIME, WRITTEN_ARRIVAL_TIME, PARTITION_NUMBER)
-    hidden = (*working, prepared.FILE, prepared.LINE, *unset)
+    hidden = (*working, prepared_columns.FILE, prepared_columns.LINE, *unset)
     kept = table.drop_columns([name for name in hidden if name in table.column_names])
     names = [name.replace("_time_ms", "_time") for name in kept.column_names]
     columns = [

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
-from backstream.definition.prepared import PREPARED_COLUMNS
+from backstream.definition.prepared_columns import PREPARED_COLUMNS
 from backstream.eventtime.records import Record
 from backstream.eventtime.stream_state import ProcessState
 from backstream.eventtime.timers import ProcessOperator

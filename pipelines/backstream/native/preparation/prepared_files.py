@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from backstream.definition.prepared import EVENT_TIME
+from backstream.definition.prepared_columns import EVENT_TIME
 from backstream.native.preparation.instants import INSTANT
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backstream.definition import prepared
+from backstream.definition import prepared_columns
 from backstream.eventtime.records import ONLY_PARTITION
 from backstream.eventtime.union import SEPARATOR
 from backstream.native.preparation.folders import FOLDER_KINDS
@@ -33,17 +33,20 @@ class RowMaker:
         values = {leaf: self._value(records, leaf) for leaf in self._leaves if leaf[0] not in spec.folders}
         for name, kind in spec.folders.items():
             values[name,] = pa.repeat(pa.scalar(piece.folder_values[name], FOLDER_KINDS[kind]), count)
-        columns = {prepared.EVENT_TIME: self._instants(values, spec.event)}
-        texts = [prepared.EVENT_TEXT]
+        columns = {prepared_columns.EVENT_TIME: self._instants(values, spec.event)}
+        texts = [prepared_columns.EVENT_TEXT]
         if spec.arrival:
-            columns[prepared.ARRIVAL_TIME] = self._instants(values, spec.arrival)
-            texts.append(prepared.ARRIVAL_TEXT)
+            columns[prepared_columns.ARRIVAL_TIME] = self._instants(values, spec.arrival)
+            texts.append(prepared_columns.ARRIVAL_TEXT)
         columns |= {name: values[leaf] for name, leaf in spec.payload.items()}
         if spec.union:
             columns |= _union_columns(spec.union, values, count)
-        columns |= {name: pa.nulls(count, pa.string()) for name in (*texts, prepared.RECORD, prepared.REASON)}
-        columns[prepared.FILE] = pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), [piece.uri])
-        columns[prepared.LINE] = pa.nulls(count, pa.int64())
+        columns |= {
+            name: pa.nulls(count, pa.string())
+            for name in (*texts, prepared_columns.RECORD, prepared_columns.REASON)
+        }
+        columns[prepared_columns.FILE] = pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), [piece.uri])
+        columns[prepared_columns.LINE] = pa.nulls(count, pa.int64())
         names = self._names_without_nulls()
         fields = [pa.field(name, column.type, nullable=name not in names) for name, column in columns.items()]
         return pa.table([*columns.values()], schema=pa.schema(fields))
@@ -52,9 +55,9 @@ class RowMaker:
         """Return the columns that Spark declares as never null: those that don't depend on a record."""
         union = self._spec.union
         constants = {
-            prepared.FILE: True,
-            prepared.PARTITION: union is not None and union.partition is None,
-            prepared.SEQUENCE: union is not None and union.sequence is None,
+            prepared_columns.FILE: True,
+            prepared_columns.PARTITION: union is not None and union.partition is None,
+            prepared_columns.SEQUENCE: union is not None and union.sequence is None,
         }
         return {name for name, is_constant in constants.items() if is_constant}
 
@@ -98,7 +101,7 @@ def _union_columns(union: UnionSpec, values: dict[Leaf, pa.Array], count: int) -
     names = pc.binary_join_element_wise(f"{union.name}{SEPARATOR}", partition, "")
     sequence = values[union.sequence].cast(pa.int64()) if union.sequence else pa.array(np.zeros(count, np.int64))
     return {
-        prepared.PARTITION: names if isinstance(names, pa.Array) else pa.repeat(names, count),
-        prepared.SEQUENCE: sequence,
-        prepared.MARKER: pa.nulls(count, INSTANT),
+        prepared_columns.PARTITION: names if isinstance(names, pa.Array) else pa.repeat(names, count),
+        prepared_columns.SEQUENCE: sequence,
+        prepared_columns.MARKER: pa.nulls(count, INSTANT),
     }

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Container, Iterator, Mapping
 
 from backstream.definition.model import Definition
-from backstream.definition.prepared import PREPARED_COLUMNS, column_of_path, list_paths
+from backstream.definition.prepared import column_of_path, list_paths
+from backstream.definition.prepared_columns import PREPARED_COLUMNS
 from backstream.definition.source_section import Source
 from backstream.definition.values import TimeUnit
 from backstream.native.preparation.folders import FOLDER_KINDS

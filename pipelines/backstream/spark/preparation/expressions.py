@@ -6,7 +6,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from backstream.definition.prepared import FILE
+from backstream.definition.prepared_columns import FILE
 from backstream.errors import SpecError
 from backstream.spark.preparation.settings import MALFORMED, Preparation
 

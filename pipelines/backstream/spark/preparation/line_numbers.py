@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from backstream.definition.prepared import FILE, LINE, MALFORMED_RECORD, REASON, RECORD
+from backstream.definition.prepared_columns import FILE, LINE, MALFORMED_RECORD, REASON, RECORD
 from backstream.spark.preparation.raw_records import add_raw_file, literal_path, raw_file_uri
 from backstream.spark.preparation.settings import PARQUET_OPTIONS, Preparation
 from backstream.spark.source import file_uri

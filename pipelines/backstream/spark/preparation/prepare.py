@@ -9,7 +9,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from backstream.definition.prepared import MALFORMED_RECORD, REASON
+from backstream.definition.prepared_columns import MALFORMED_RECORD, REASON
 from backstream.errors import SpecError
 from backstream.source.prepared import BatchCounts
 from backstream.spark.preparation.damaged_files import explain_damaged_files

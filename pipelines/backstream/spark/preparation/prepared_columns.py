@@ -5,7 +5,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from backstream.definition.prepared import (
+from backstream.definition.prepared import column_of_path, list_paths
+from backstream.definition.prepared_columns import (
     ARRIVAL_TEXT,
     ARRIVAL_TIME,
     EVENT_TEXT,
@@ -19,8 +20,6 @@ from backstream.definition.prepared import (
     REASON,
     RECORD,
     SEQUENCE,
-    column_of_path,
-    list_paths,
 )
 from backstream.errors import SpecError
 from backstream.eventtime.records import ONLY_PARTITION

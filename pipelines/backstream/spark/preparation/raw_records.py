@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType
 
-from backstream.definition.prepared import FILE
+from backstream.definition.prepared_columns import FILE
 from backstream.definition.source_section import Source
 from backstream.definition.values import TimeUnit
 from backstream.source.column_types import quote_column
