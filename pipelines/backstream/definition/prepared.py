@@ -21,7 +21,7 @@ from backstream.storage.stores import is_in_store
 from backstream.user_code import UserCode
 
 _COPIES = "-copies"
-_FORMAT_VERSION = 3
+_FORMAT_VERSION = 4
 """Format of prepared files; increase it when their columns or the meaning of columns change."""
 _POSSIBLE_PATH = re.compile(r"[\w`]\.[^\W\d]")
 _READING_KEYS = (
@@ -116,7 +116,7 @@ def reason_to_convert(definition: Definition) -> str | None:
 def as_prepared(definition: Definition, home: Home) -> Definition:
     """Return the definition with the prepared files as its source."""
     source = definition.source
-    folders = tuple(str(prepared_folder(single, home)) for single in list_single_sources(definition))
+    folders = tuple(home.location_of(prepared_folder(single, home)) for single in list_single_sources(definition))
     prepared = Source(
         path=folders if source.parts else folders[0],
         event_time=EVENT_TIME,

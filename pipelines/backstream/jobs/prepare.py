@@ -44,7 +44,9 @@ def _prepare(options: argparse.Namespace) -> None:
         needed = needed_times(requested.interval, definition, options.mode or definition.backfill.mode)
     name = f"backstream prepare {path.stem}"
     home = Home.from_environment()
-    if prepare_source(path, home, lambda: submitted_session(name), _print_line, needed) is None:
+    # Executors can't write into a home that they don't share.
+    master = "" if home.is_shared else "local[*]"
+    if prepare_source(path, home, lambda: submitted_session(name, master), _print_line, needed) is None:
         _print_line("no new files to prepare")
 
 

@@ -12,6 +12,15 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from backstream.definition.prepared_columns import (
+    ARRIVAL_TEXT,
+    EVENT_TEXT,
+    FILE,
+    LINE,
+    PREPARED_COLUMNS,
+    REASON,
+    RECORD,
+)
 from backstream.native.record_scans import is_readable, is_within
 from backstream.native.sql import STAGING_CHUNK, cast_columns, is_true, quote_name, quote_path, quote_text
 from backstream.native.task import ReadSpec, TaskOutput, duckdb_type
@@ -32,19 +41,26 @@ def quarantine_query(reading: ReadSpec, files: Sequence[QuarantinedFile], output
 
 def _query_file(reading: ReadSpec, file: QuarantinedFile, output: TaskOutput) -> str:
     schema = pq.read_schema(file.path)
+
+    def first_of(name: str, expression: str) -> str:
+        """Return the value that the preparation of the source left for a record; another one without it."""
+        return f"coalesce({quote_name(name)}, {expression})" if name in schema.names else expression
+
     missing = [
         f"NULL::{duckdb_type(type_name)} AS {quote_name(name)}"
         for name, type_name in reading.types.items()
         if name not in schema.names
     ]
     values = {
-        "reason": _reason(reading),
+        "reason": first_of(REASON, _reason(reading)),
         "source_partition": f"{quote_name(reading.partition)}::VARCHAR" if reading.partition else "NULL",
-        "event_time": _time_text(reading, reading.event_time),
-        "arrival_time": _time_text(reading, reading.arrival_time) if _has_arrival(reading) else "NULL",
-        "record": _record(schema),
-        "file": quote_text(file.location),
-        "line": "NULL",
+        "event_time": first_of(EVENT_TEXT, _time_text(reading, reading.event_time)),
+        "arrival_time": first_of(
+            ARRIVAL_TEXT, _time_text(reading, reading.arrival_time) if _has_arrival(reading) else "NULL"
+        ),
+        "record": first_of(RECORD, _record(schema)),
+        "file": first_of(FILE, quote_text(file.location)),
+        "line": quote_name(LINE) if LINE in schema.names else "NULL",
         "run_id": quote_text(output.run_id),
         STAGING_CHUNK: str(file.chunk),
     }
@@ -79,13 +95,13 @@ def _time_text(reading: ReadSpec, name: str) -> str:
 
 
 def _record(schema: pa.Schema) -> str:
-    """Return all columns of a file as JSON."""
+    """Return all columns of a record as JSON."""
     fields = ", ".join(f"{quote_name(field.name)} := {_json_value(field)}" for field in _unique(schema))
     return f"to_json(struct_pack({fields}))::VARCHAR"
 
 
 def _unique(schema: pa.Schema) -> Iterable[pa.Field]:
-    return {field.name: field for field in schema}.values()
+    return {field.name: field for field in schema if field.name not in PREPARED_COLUMNS}.values()
 
 
 def _json_value(field: pa.Field) -> str:

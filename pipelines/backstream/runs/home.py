@@ -65,6 +65,10 @@ class Home:
         """The path or the address."""
         return self.address or str(self.path)
 
+    def location_of(self, path: Path) -> str:
+        """Return the path of a file or folder of the home, or its address if the home has one."""
+        return HomeCopy(self.address, self.path).location(path) if self.address else str(path)
+
     def fetch(self) -> None:
         """Copy the changes of other machines to the copy on this machine, at most once per second.
 

@@ -241,8 +241,7 @@ class Plan:
     @property
     def location(self) -> str:
         """The path of the plan's file, or its address if the home is in an object store."""
-        folder, home = self.folder, self.home
-        return f"{home.location}/{folder.plan.relative_to(home.path).as_posix()}"
+        return self.home.location_of(self.folder.plan)
 
     @property
     def summary(self) -> PlanSummary:

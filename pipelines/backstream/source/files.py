@@ -23,6 +23,7 @@ from backstream.runs.home import Home
 from backstream.runs.input_files import HIDDEN, FileList, reason_ignored
 from backstream.runs.plan import InputFile
 from backstream.source.folders import walk_files
+from backstream.source.prepared import PreparedSource
 from backstream.source.raw_files import expand_path, list_raw_files, list_source
 from backstream.storage.stores import NO_STORES, FileVersion, Stores, is_in_store, map_files
 
@@ -53,11 +54,13 @@ def list_source_files(source: Source, where: str) -> SourceFiles:
         PlanError: when the path does not exist, or contains no data.
     """
     is_prepared = reads_prepared_files(source) or reads_copies(source)
-    if is_prepared and not all(Path(path).is_dir() for path in source.paths):
+    if is_prepared and not all(PreparedSource.from_location(path).folder.is_dir() for path in source.paths):
         msg = (
             f"the source has no prepared files yet ({where})\n\nhint: run `backstream prepare` for the definition"
         )
         raise PlanError(msg)
+    if is_prepared and any(map(is_in_store, source.paths)):
+        return _list_stored_batches(source, where)
     if any(map(is_in_store, source.paths)):
         listing = list_source(source, where)
         versions = {file.path: FileVersion(file.size_bytes, file.modified_ms) for file in listing.files}
@@ -81,6 +84,18 @@ def list_source_files(source: Source, where: str) -> SourceFiles:
     # The other files beside prepared ones are those of backstream itself.
     in_order = sorted(data, key=lambda path: path.parts)  # faster than the order of `Path`, and the same
     return SourceFiles(tuple(map(str, in_order)), {} if is_prepared else by_reason)
+
+
+def _list_stored_batches(source: Source, where: str) -> SourceFiles:
+    """Return the prepared files of a home in an object store, by the lists in its copy."""
+    batches = [batch for path in source.paths for batch in PreparedSource.from_location(path).batches()]
+    versions = {
+        file.path: FileVersion(file.size_bytes, file.modified_ms) for batch in batches for file in batch.stored
+    }
+    if not versions:
+        msg = f"no prepared files under {', '.join(source.paths)} ({where}, source.path)"
+        raise PlanError(msg)
+    return SourceFiles(tuple(sorted(versions)), {}, versions)
 
 
 def sum_source_bytes(definition: Path, home: Home) -> int | None:

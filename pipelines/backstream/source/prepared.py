@@ -1,6 +1,7 @@
 """Keep the prepared files of a source: batches of raw files that were read together, each in a folder of its own.
 
-A batch appears by one rename, with the list of its raw files in it. So readers see whole batches only.
+A batch appears by one rename, with the list of its raw files in it. So readers see whole batches only. If the home
+is in an object store, the prepared files are written there first, and the batch appears with its list.
 """
 
 from __future__ import annotations
@@ -16,9 +17,14 @@ from types import MappingProxyType
 from typing import Self
 
 from backstream.eventtime.intervals import Interval
+from backstream.runs.home import Home
 from backstream.runs.input_files import FileList, MisplacedRecords, PinnedInput, SkippedFile
 from backstream.source.raw_files import RawFile
-from backstream.storage.files import load_json, write_json
+from backstream.storage.files import load_json, remove_file, write_json
+from backstream.storage.home_copy import HomeCopy
+from backstream.storage.object_stores import explain_store_errors
+from backstream.storage.store_lock import lock_address
+from backstream.storage.stores import Stores, is_in_store
 
 _MANIFEST = "_raw_files.json"
 """File in the folder of a batch: its raw files and its counts. Readers of Parquet ignore its name."""
@@ -59,6 +65,14 @@ class PreparedBatch:
     """The versions of the side inputs that the transformation got."""
     misplaced: tuple[MisplacedRecords, ...] = ()
     """The records that break the promise of `source.partition_filter`."""
+    stored: tuple[RawFile, ...] = ()
+    """The prepared files, if they are in an object store; otherwise they are in the folder."""
+
+    @property
+    def location(self) -> str:
+        """The path of the folder, or its address."""
+        copy = HomeCopy.find(self.folder / _MANIFEST)
+        return copy.location(self.folder) if copy else str(self.folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +120,14 @@ class PreparedSource:
 
     folder: Path
 
+    @classmethod
+    def from_location(cls, location: str) -> Self:
+        """Return the prepared source at a path, or at an address in a home in an object store."""
+        if not is_in_store(location):
+            return cls(Path(location))
+        address, *names = location.rsplit("/", 3)
+        return cls(Home.from_location(address).path.joinpath(*names))
+
     def batches(self) -> list[PreparedBatch]:
         """Return all complete batches, sorted by name."""
         return [_load_batch(manifest) for manifest in sorted(self.folder.glob(f"batch-*/{_MANIFEST}"))]
@@ -131,7 +153,13 @@ class PreparedSource:
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / ".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+            copy = HomeCopy.find(self.folder / _LISTING)
+            if copy is None:
+                yield
+                return
+            with lock_address(copy.location(self.folder)):
+                copy.fetch_folder(self.folder)
+                yield
 
     @contextmanager
     def new_batch(self) -> Iterator[Path]:
@@ -143,20 +171,36 @@ class PreparedSource:
             shutil.rmtree(draft, ignore_errors=True)
 
     def add_batch(self, batch: PreparedBatch) -> None:
-        """Make a draft visible as a batch; `batch.folder` is the draft."""
+        """Make a draft visible as a batch; `batch.folder` is the draft.
+
+        Raises:
+            StorageError: when the home is in an object store that refuses.
+        """
+        folder = self.folder / f"batch-{uuid.uuid4().hex[:12]}"
+        copy = HomeCopy.find(folder / _MANIFEST)
+        stored = _upload_files(batch.folder, copy.location(folder)) if copy else []
         content = {
             "files": [asdict(file) for file in batch.files],
             "counts": asdict(batch.counts),
             "skipped": [asdict(file) for file in batch.skipped],
             "side_inputs": {name: asdict(pinned) for name, pinned in batch.side_inputs.items()},
             "misplaced": [asdict(records) for records in batch.misplaced],
+            "stored": [asdict(file) for file in stored],
         }
+        if copy:
+            write_json(folder / _MANIFEST, content)
+            return
         write_json(batch.folder / _MANIFEST, content)
-        batch.folder.rename(self.folder / f"batch-{uuid.uuid4().hex[:12]}")
+        batch.folder.rename(folder)
 
     def remove_batches(self, folders: Iterable[Path]) -> None:
-        """Remove batches; each disappears by one rename."""
+        """Remove batches; each disappears by one rename, or with its list."""
         for folder in folders:
+            if HomeCopy.find(folder / _MANIFEST):
+                stored = _load_batch(folder / _MANIFEST).stored
+                remove_file(folder / _MANIFEST)
+                Stores.from_environment().remove(file.path for file in stored)
+                continue
             trash = self.folder / f".removed-{uuid.uuid4().hex[:12]}"
             folder.rename(trash)
             shutil.rmtree(trash, ignore_errors=True)
@@ -196,11 +240,21 @@ def split_into_batches(files: Sequence[RawFile]) -> list[list[RawFile]]:
     return batches
 
 
+def _upload_files(folder: Path, address: str) -> list[RawFile]:
+    """Copy the files of a folder to a store, and return the objects."""
+    stores, paths = Stores.from_environment(), sorted(folder.rglob("*.parquet"))
+    targets = {f"{address}/{path.relative_to(folder).as_posix()}": path for path in paths}
+    with explain_store_errors("write", address):
+        stores.upload_all(targets)
+    versions = zip(targets, stores.find_versions(list(targets)), strict=True)
+    return [RawFile(path, version.size_bytes, version.modified_ms) for path, version in versions if version]
+
+
 def _load_batch(manifest: Path) -> PreparedBatch:
     content = load_json(manifest, "list of raw files")
     files = tuple(RawFile(**file) for file in content["files"])
     skipped = tuple(SkippedFile(**file) for file in content["skipped"])
     side_inputs = {name: PinnedInput(**pinned) for name, pinned in content["side_inputs"].items()}
     misplaced = tuple(MisplacedRecords(**records) for records in content["misplaced"])
-    counts = BatchCounts(**content["counts"])
-    return PreparedBatch(manifest.parent, files, counts, skipped, side_inputs, misplaced)
+    counts, stored = BatchCounts(**content["counts"]), tuple(RawFile(**file) for file in content["stored"])
+    return PreparedBatch(manifest.parent, files, counts, skipped, side_inputs, misplaced, stored)

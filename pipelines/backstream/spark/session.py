@@ -71,9 +71,10 @@ _TRACE_LOGGERS = (
 _LOOKED_UP_CLASSES = ("functions", "org.apache.spark.sql.functions", "PythonSQLUtils", "PythonUtils")
 
 
-def submitted_session(name: str) -> SparkSession:
-    """Return the session of an application that spark-submit started, which sets master and resources."""
-    return _get_or_create(SparkSession.builder.appName(name), _SETTINGS)
+def submitted_session(name: str, master: str = "") -> SparkSession:
+    """Return the session of an application that spark-submit started, on its master or another one."""
+    builder = SparkSession.builder.appName(name)
+    return _get_or_create(builder.master(master) if master else builder, _SETTINGS)
 
 
 def local_session(

@@ -5,6 +5,8 @@ When a command, a task, or a page begins, the copy gets the changes of other mac
 
 The store has `<home>/changes/<folder>/<id>`, an empty object with a new id after each change in the folder. So one
 listing shows which folders have changed, and only those are compared file by file.
+
+Of the prepared files of a source, a copy has the lists only. Tasks read the files themselves from the store.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -25,14 +27,26 @@ from backstream.storage.stores import FileVersion, Stores
 from backstream.variables import CACHE_VARIABLE, HOME_VARIABLE
 
 _SHARED_FOLDERS = frozenset(
-    ("advice", "dataset_state", "definitions", "dismissals", "errors", "reconciled", "requests", "runs")
+    (
+        "advice",
+        "dataset_state",
+        "definitions",
+        "dismissals",
+        "errors",
+        "prepared",
+        "reconciled",
+        "requests",
+        "runs",
+    )
 )
 """The folders of a home that its machines share. The other folders contain what each machine can make again."""
 _COPY = "@copy"
 _CHANGES = "changes"
 _STATE = "folders.json"
 _LOCK = "lock"
-_RUN_DEPTH = 3
+_PREPARED = "prepared"
+_DEPTHS = {"runs": 3, _PREPARED: 3}
+"""The depth of the folders of runs and of prepared sources, which have folders in them."""
 _SETTLED_MS = 60_000
 """After this time, a file with the same modification time is the same file.
 
@@ -97,11 +111,15 @@ class HomeCopy:
         if _COPY not in parts:
             return None
         depth = parts.index(_COPY)
-        if parts[depth + 1 : depth + 2] and parts[depth + 1] not in _SHARED_FOLDERS:
+        if not _is_shared(parts[depth + 1 :]):
             return None
         folder = Path(*parts[: depth + 1])
         address = folder.parent.relative_to(cache_folder()).as_posix().replace("/", "://", 1)
         return cls(address, folder)
+
+    def location(self, path: Path) -> str:
+        """Return the address of a file or folder of the home."""
+        return f"{self.address}/{path.relative_to(self.folder).as_posix()}"
 
     def send(self, draft: Path, path: Path) -> None:
         """Replace a file of the home by a draft, first in the store.
@@ -109,7 +127,7 @@ class HomeCopy:
         Raises:
             OSError, StorageError: when the store refuses; then the file is as before.
         """
-        stores, location = Stores.from_environment(), self._location(path)
+        stores, location = Stores.from_environment(), self.location(path)
         with self._lock(), explain_store_errors("write", location):
             stores.upload(draft, location)
             [version] = stores.find_versions([location])
@@ -124,7 +142,7 @@ class HomeCopy:
         Raises:
             StorageError: when the store refuses.
         """
-        stores, location = Stores.from_environment(), self._location(path)
+        stores, location = Stores.from_environment(), self.location(path)
         with self._lock(), explain_store_errors("write", location):
             stores.remove([location])
             path.unlink(missing_ok=True)
@@ -157,18 +175,17 @@ class HomeCopy:
     def _fetch_folder(self, stores: Stores, name: str) -> None:
         """Replace files that differ, the oldest change first, and remove files that the store does not have."""
         folder = self.folder / name
-        stored = {
-            folder / path: version for path, version in stores.list_versions(f"{self.address}/{name}").items()
-        }
-        local = {Path(root, file) for root, _, files in os.walk(folder) for file in files}
-        for path in (path for path in local - stored.keys() if not path.name.startswith(".")):
+        versions = stores.list_versions(f"{self.address}/{name}")
+        stored = {path: versions[name] for name in versions if self._is_shared(path := folder / name)}
+        local = (Path(root, file) for root, _, files in os.walk(folder) for file in files)
+        for path in (path for path in local if self._is_shared(path) and path not in stored):
             path.unlink(missing_ok=True)
         changed = [path for path, version in stored.items() if not _is_same(path, version)]
         drafts = {path: path.with_name(f".{path.name}.{uuid.uuid4().hex}") for path in changed}
         for parent in {path.parent for path in changed}:
             parent.mkdir(parents=True, exist_ok=True)
         try:
-            stores.download_all({self._location(path): draft for path, draft in drafts.items()})
+            stores.download_all({self.location(path): draft for path, draft in drafts.items()})
             for path in sorted(changed, key=lambda path: stored[path].modified_ms):
                 _set_modified(drafts[path], stored[path])
                 drafts[path].replace(path)
@@ -198,11 +215,11 @@ class HomeCopy:
     def _shared_folder(self, path: Path) -> str:
         """Return the part of the home that is compared at once: a run, or another folder of files."""
         parts = path.relative_to(self.folder).parts
-        depth = _RUN_DEPTH if parts[0] == "runs" else len(parts) - 1
+        depth = _DEPTHS.get(parts[0], len(parts) - 1)
         return "/".join(parts[:depth])
 
-    def _location(self, path: Path) -> str:
-        return f"{self.address}/{path.relative_to(self.folder).as_posix()}"
+    def _is_shared(self, path: Path) -> bool:
+        return _is_shared(path.relative_to(self.folder).parts)
 
     def _load_state(self) -> dict[str, list[str]]:
         with suppress(FileNotFoundError, ValueError):
@@ -222,6 +239,13 @@ class HomeCopy:
         with (self.folder / _LOCK).open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+
+def _is_shared(parts: Sequence[str]) -> bool:
+    """Return whether machines share a file, given by its path in the home; they share no drafts."""
+    if not parts or parts[0] not in _SHARED_FOLDERS or any(part.startswith(".") for part in parts):
+        return False
+    return parts[0] != _PREPARED or parts[-1].endswith(".json")
 
 
 def _is_same(path: Path, version: FileVersion) -> bool:

@@ -17,6 +17,7 @@ from backstream.definition.prepared import (
     prepared_folder,
     reads_copies,
     reads_prepared_files,
+    reason_to_convert,
     reason_to_prepare,
 )
 from backstream.definition.source_section import Source
@@ -71,9 +72,10 @@ def prepare_source(
     """
     definition = resolve_raw_paths(load_definition(definition_path), home)
     where = str(definition_path)
-    if not home.is_shared:  # tasks read the files where they are
+    if not home.is_shared:
         require_stored_source(definition, home, where)
-        return None
+        if reason_to_convert(definition) is None:  # tasks read the files where they are
+            return None
     is_single = not definition.source.parts
     if is_single and is_copied(definition, home) and not must_convert(definition, home, where):
         copied = copy_source(definition, home, where, spark, note)
@@ -172,10 +174,11 @@ class PreparationSummary:
 
 def summarize_preparation(source: Source) -> PreparationSummary:
     """Return the summary of a source; empty if it is read in place."""
-    listing = _sum_listings(SourceListing.load(Path(folder)) for folder in source.paths)
+    sources = [PreparedSource.from_location(path) for path in source.paths]
+    listing = _sum_listings(SourceListing.load(prepared.folder) for prepared in sources)
     if not reads_prepared_files(source):
         return PreparationSummary(listing=listing) if reads_copies(source) else PreparationSummary()
-    batches = [batch for folder in source.paths for batch in PreparedSource(Path(folder)).batches()]
+    batches = [batch for prepared in sources for batch in prepared.batches()]
     counts = BatchCounts.sum(batch.counts for batch in batches)
     return PreparationSummary(
         asdict(counts),
@@ -209,7 +212,7 @@ def require_prepared(source: Source, needed: Interval, where: str) -> None:
     if not reads_prepared_files(source):
         return
     for folder in source.paths:
-        prepared = SourceListing.load(Path(folder)).needed
+        prepared = SourceListing.load(PreparedSource.from_location(folder).folder).needed
         if prepared is not None and next(needed.without(prepared), None) is not None:
             msg = (
                 f"the files of the folders that may hold {needed} are not prepared"
@@ -225,7 +228,7 @@ def find_source_snapshots(source: Source) -> dict[str, int]:
         return {}
     from backstream.lake.source_tables import SourceTableState
 
-    states = (SourceTableState.load(Path(folder)) for folder in source.paths)
+    states = (SourceTableState.load(PreparedSource.from_location(folder).folder) for folder in source.paths)
     return {state.table: state.snapshot_id for state in states if state}
 
 

@@ -147,10 +147,13 @@ def _prepare_batch(
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     counts = BatchCounts.sum([counts, BatchCounts(native.rows, native.rows, 0, 0)])
-    result = PreparedFiles(
-        len(paths), counts, len(native.paths), native.reasons, native.unusual_lines, native.line_reasons
+    reasons, line_reasons = (
+        {preparation.addresses.get(path, path): reason for path, reason in found.items()}
+        for found in (native.reasons, native.line_reasons)
     )
-    return result, skipped
+    return PreparedFiles(
+        len(paths), counts, len(native.paths), reasons, native.unusual_lines, line_reasons
+    ), skipped
 
 
 def _prepare_with_spark(

@@ -76,9 +76,9 @@ def _names_of_files(source: Source) -> Callable[[str], Sequence[str]]:
         root = root_of_paths(source.paths)
         start = f"{root.rstrip('/')}/"
         return lambda path: [path.removeprefix(start) if path.startswith(start) else _relative_path(path, root)]
-    batches = [batch for folder in source.paths for batch in PreparedSource(Path(folder)).batches()]
-    raw_paths = {str(batch.folder): [file.path for file in batch.files] for batch in batches}
-    return lambda path: raw_paths.get(str(Path(path).parent), ())
+    batches = [batch for folder in source.paths for batch in PreparedSource.from_location(folder).batches()]
+    raw_paths = {batch.location: [file.path for file in batch.files] for batch in batches}
+    return lambda path: raw_paths.get(path.rpartition("/")[0], ())
 
 
 def _relative_path(path: str, root: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from backstream.definition.model import Definition
-from backstream.definition.prepared import list_paths, reason_to_convert
+from backstream.definition.prepared import list_paths, list_single_sources, reason_to_convert
 from backstream.errors import SpecError
 from backstream.eventtime.windows import Session
 from backstream.native.supported import reason_not_native
@@ -28,7 +28,7 @@ def require_stored_source(definition: Definition, home: Home, where: str) -> Non
     Raises:
         SpecError: naming the part of the definition, or the setting, that needs a shared home.
     """
-    _require(definition, home, where, _list_source_reasons(definition))
+    _require(definition, home, where, _list_source_reasons(definition, home))
 
 
 def require_native_tasks(
@@ -84,14 +84,19 @@ def _require(definition: Definition, home: Home, where: str, reasons: Iterator[s
         raise SpecError(msg)
 
 
-def _list_source_reasons(definition: Definition) -> Iterator[str]:
+def _list_source_reasons(definition: Definition, home: Home) -> Iterator[str]:
     if not Stores.from_environment().warehouse:
         yield f"the warehouse is not an address in S3 ({WAREHOUSE_VARIABLE})"
-    if reason := reason_to_convert(definition):
-        yield reason
-    if definition.source.format != "parquet":
-        yield f"source.format is {definition.source.format}"
-    yield from (f"source.path is on a disk: {path}" for path in definition.source.paths if not is_in_store(path))
+    sources = [single.source for single in list_single_sources(definition)]
+    if not home.address and (reason := reason_to_convert(definition)):
+        yield f"{reason}, and the home is on a disk"
+    if any(source.format == "iceberg" for source in sources):
+        yield "source.format is iceberg"
+    if definition.inputs:
+        yield "there are side inputs"
+    yield from (
+        f"source.path is on a disk: {path}" for source in sources for path in source.paths if not is_in_store(path)
+    )
 
 
 def _list_engine_reasons(
