@@ -162,7 +162,7 @@ def test_prepared_records_are_the_same_in_a_store(
     assert len(quarantined) == len(KINDS[kind][1].splitlines())
     assert later_quarantined == []
     prepared = {key.rpartition("/")[0] for key in s3.keys(f"{BUCKET}/prepared-{kind}/home/prepared")}
-    assert len([folder for folder in prepared if "/batch-" in folder]) == 2
+    assert len([folder for folder in prepared if "/batch-" in folder]) == 1
 
 
 def _installations(

@@ -223,7 +223,7 @@ def running(folder: Path, definitions: Path, store: Store, add_dags: Callable[[P
         add_dags(folder / "dags")
         spark, services = Spark(far["host"], chunks_at_once=2), {name: compose(name)[0] for name in AIRFLOW}
         with Stack(home, spark, settings | _dags(folder / "dags"), services) as stack:
-            _limit_spark(stack)
+            limit_spark(stack)
             cluster = _cluster(stack, home, databases["lake"], received)
             with closing(cluster.admin), closing(cluster.viewer):
                 yield cluster
@@ -275,7 +275,7 @@ def _dag_files(folder: Path) -> None:
     (folder / "sleepers.py").write_text(SLEEPERS, encoding="utf-8")
 
 
-def _limit_spark(stack: Stack) -> None:
+def limit_spark(stack: Stack) -> None:
     """A core for each application, so that two run at the same time on two workers of one core."""
     limits = {
         "spark.cores.max": "1",

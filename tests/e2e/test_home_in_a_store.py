@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -12,7 +13,9 @@ import pytest
 from demo.airflow_api import FINISHED
 from demo.settings import USER, Spark, airflow_command
 from demo.stack import API_SERVER, Stack
-from tests.chain.stored import HISTORY, home_address, settings, write_dataset
+from tests.chain.stored import HISTORY, home_address, settings, write_json_lines
+from tests.e2e.cluster import limit_spark
+from tests.e2e.standalone import cluster_in, require_mount_namespaces
 from tests.lake.store import BUCKET, Store
 from tests.spark.histories import Expected, days
 from tests.spark.runs import in_ms
@@ -44,26 +47,32 @@ globals().update(backfill_dags("{folder}", kinds=["backfill", "reprocess"], defa
 
 @pytest.fixture
 def stack(tmp_path: Path, s3: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
-    """Return an Airflow whose tasks find an empty cache, as on new machines; the API server has a cache too."""
-    (tmp_path / "dags").mkdir()
-    definition = write_dataset(tmp_path / "dags", s3, PLACE)
-    text = DAG_FILE.format(cache=tmp_path / "tasks", folder=definition.parent)
-    (tmp_path / "dags" / "backfills.py").write_text(text)
-    variables = settings(tmp_path, s3, PLACE)
-    for name, value in (variables | {CACHE_VARIABLE: str(tmp_path / "test")}).items():
-        monkeypatch.setenv(name, value)
-    server = [
-        "env",
-        f"{CACHE_VARIABLE}={tmp_path / 'server'}",
-        *airflow_command(API_SERVER, python=sys.executable),
-    ]
-    airflow = {
-        "AIRFLOW__CORE__DAGS_FOLDER": str(tmp_path / "dags"),
-        CACHE_VARIABLE: str(tmp_path / "tasks"),
+    """Return an Airflow on a Spark cluster whose two workers see nothing of its folder.
+
+    Its tasks find an empty cache, as on new machines; the API server has a cache of its own.
+    """
+    require_mount_namespaces()
+    private = tmp_path / "private"
+    (private / "dags").mkdir(parents=True)
+    definition = write_json_lines(private / "dags", s3, PLACE)
+    text = DAG_FILE.format(cache=private / "tasks", folder=definition.parent)
+    (private / "dags" / "backfills.py").write_text(text)
+    without_keys = {
+        name: text for name, text in os.environ.items() if not name.startswith(("AWS_", "BACKSTREAM_"))
     }
-    spark = Spark("local[1]", 1)
-    with Stack(tmp_path / "state", spark, variables | airflow, {API_SERVER: server}) as started:
-        yield started
+    variables = settings(private, s3, PLACE)
+    for name, value in (variables | {CACHE_VARIABLE: str(private / "test")}).items():
+        monkeypatch.setenv(name, value)
+    command = airflow_command(API_SERVER, python=sys.executable)
+    server = ["env", f"{CACHE_VARIABLE}={private / 'server'}", *command]
+    airflow = {"AIRFLOW__CORE__DAGS_FOLDER": str(private / "dags"), CACHE_VARIABLE: str(private / "tasks")}
+    with cluster_in(tmp_path / "cluster", without_keys) as cluster:
+        for number in (1, 2):
+            cluster.add_worker(number, hidden=private)
+        spark = Spark(cluster.master, 1)
+        with Stack(private / "state", spark, variables | airflow, {API_SERVER: server}) as started:
+            limit_spark(started)
+            yield started
 
 
 def test_tasks_and_pages_need_no_common_disk(tmp_path: Path, s3: Store, stack: Stack) -> None:
@@ -78,9 +87,9 @@ def test_tasks_and_pages_need_no_common_disk(tmp_path: Path, s3: Store, stack: S
     assert not failed, "\n".join(map(str, api.log(failed[0])))
     assert tasks["publish"] == tasks["report"] == "success"
     assert api.xcom(DAG_ID, run_id, "plan", "plan").startswith(f"{home_address(PLACE)}/runs/events/")
-    assert not (tmp_path / "tasks").exists()
-    assert not (tmp_path / "state" / "runs").exists()
-    home, definition = Home.from_environment(), load_definition(tmp_path / "dags" / "events.toml")
+    assert not (tmp_path / "private" / "tasks").exists()
+    assert not (tmp_path / "private" / "state" / "runs").exists()
+    home, definition = Home.from_environment(), load_definition(tmp_path / "private" / "dags" / "events.toml")
     rows = load_rows(home, "events").to_pylist()
     expected = Expected(HISTORY, definition, days(0, 4)).published()
     assert {in_ms(row): (row["events"], row["total"]) for row in rows} == expected

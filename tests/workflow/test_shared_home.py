@@ -35,7 +35,11 @@ def apart(tmp_path: Path, s3: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     ("text", "mode", "reason"),
     [
         (CLICKS, Mode.RECOMPUTE, "source.path is on a disk: FOLDER/data"),
-        (IN_STORE.replace('path = "s3', 'where = "true"\npath = "s3'), Mode.RECOMPUTE, "source.where is set"),
+        (
+            IN_STORE.replace('path = "s3', 'where = "true"\npath = "s3'),
+            Mode.RECOMPUTE,
+            "source.where is set, and the home is on a disk",
+        ),
         (IN_STORE + '[backfill]\nengine = "spark"\n', Mode.RECOMPUTE, 'backfill.engine is "spark"'),
         (
             IN_STORE + 'pages = "count(distinct page)"\n',
