@@ -447,6 +447,7 @@ def test_doctor_checks_the_catalog_and_the_store_of_the_connections(cluster: Clu
     assert found["ok catalog"].startswith("postgresql+psycopg2://postgres:***@/")
     assert found["ok warehouse"] == f"s3://{BUCKET}/{FOLDER}"
     assert found["ok pool"] == "spark: 2 slots"
+    assert found["ok triggerer"] == "is running"
     assert "backstream_warehouse: generic, s3://" in ended.stdout
     assert "clock" not in ended.stdout
     assert [secret for secret in (CATALOG_PASSWORD, s3.secret) if secret in ended.stdout] == []

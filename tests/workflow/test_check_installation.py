@@ -5,10 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.pool import NullPool
+from tests.lake.postgres import USER, Server
 from tests.lake.store import Store
 from tests.spark.test_installation import install
 from tests.workflow.history import write_definition
 
+from backstream.lake.catalog import open_catalog_for_writing
 from backstream.runs.home import Home
 from backstream.variables import CATALOG_VARIABLE, DEFINITIONS_VARIABLE, WAREHOUSE_VARIABLE
 from backstream.workflow.check_installation import check_installation
@@ -99,7 +103,9 @@ def test_a_catalog_that_cannot_be_reached_is_told_without_its_password(
 ) -> None:
     monkeypatch.setenv(CATALOG_VARIABLE, "postgresql+psycopg2://me:secret@127.0.0.1:9/lake")
     assert lines(tmp_path, "catalog") == [
-        "fail  catalog      cannot open the catalog postgresql+psycopg2://me:***@127.0.0.1:9/lake"
+        "fail  catalog      cannot open the catalog postgresql+psycopg2://me:***@127.0.0.1:9/lake: connection to "
+        'server at "127.0.0.1", port 9 failed: Connection refused; Is the server running on that host and accepting'
+        " TCP/IP connections?"
     ]
 
 
@@ -119,3 +125,24 @@ def test_keys_that_the_store_refuses_are_told(tmp_path: Path, s3: Store, monkeyp
     (line,) = lines(tmp_path, "warehouse")
     assert line.startswith("fail  warehouse    cannot use the warehouse s3://lake/a: ")
     assert "wrong" not in line
+
+
+def test_a_catalog_in_which_nobody_can_create_a_table_is_told(
+    tmp_path: Path, postgres: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = postgres.new_database()
+    monkeypatch.setenv(CATALOG_VARIABLE, database)
+    with open_catalog_for_writing(Home(tmp_path / "home")):
+        pass
+    (line,) = lines(tmp_path, "catalog")
+    assert line.startswith("ok    catalog      postgresql+psycopg2://")
+    assert not list(tmp_path.rglob("*doctor*"))
+    with create_engine(database, poolclass=NullPool, isolation_level="AUTOCOMMIT").connect() as connection:
+        connection.execute(text("CREATE ROLE reader LOGIN"))
+        connection.execute(text("GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader"))
+
+    monkeypatch.setenv(CATALOG_VARIABLE, database.replace(f"{USER}@", "reader@"))
+
+    (line,) = lines(tmp_path, "catalog")
+    assert line.startswith("fail  catalog      ")
+    assert "permission denied for table iceberg_tables" in line

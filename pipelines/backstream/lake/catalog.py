@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
+import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
@@ -30,7 +33,7 @@ from backstream.errors import (
 )
 from backstream.lake.catalog_address import SQL, CatalogAddress, namespace, table_identifier
 from backstream.lake.sql_catalog import create_sql_catalog, find_sql_catalog
-from backstream.lake.storage import Warehouse, create_folder
+from backstream.lake.storage import Warehouse, create_folder, is_on_disk, plain_path
 from backstream.runs.home import Home
 from backstream.storage.object_stores import describe_store_error, is_from_store
 from backstream.variables import WAREHOUSE_VARIABLE
@@ -56,6 +59,8 @@ FORMAT = "backstream.format"
 FORMAT_VERSION = 2
 MADE_BY = "backstream.made_by"
 """Table property: the version of backstream that created the table."""
+_NO_CATALOG = "no catalog yet"
+"""Name of the empty catalog that is read in place of a missing one."""
 _SHOWN = "shown"
 """Property of an open catalog: its address without passwords."""
 _PLACE = "location-of-tables"
@@ -126,6 +131,30 @@ def open_catalog_for_reading(home: Home) -> Iterator[Catalog]:
         warehouse.require_exists()
     with _translate_errors(home, _open_with(home, _find_catalog)) as catalog:
         yield catalog
+
+
+def try_new_table(home: Home) -> None:
+    """Create a table in the namespace of the installation, and remove it with its files.
+
+    Nothing is done without the catalog or the namespace, which the first run creates.
+
+    Raises:
+        CatalogError: with the catalog, if it refuses.
+        StorageError: with the warehouse, if it refuses.
+    """
+    found = _open_with(home, _find_catalog)
+    with _translate_errors(home, found) as catalog:
+        if catalog.name == _NO_CATALOG:
+            return
+        name = f"backstream_doctor_{uuid.uuid4().hex[:12]}"
+        table = catalog.create_table(
+            table_identifier(name), pa.schema({"n": pa.int64()}), new_table_location(catalog, name)
+        )
+        try:
+            catalog.purge_table(table_identifier(name))
+        finally:
+            if is_on_disk(table.location()):
+                shutil.rmtree(plain_path(table.location()), ignore_errors=True)
 
 
 @contextmanager
@@ -268,7 +297,7 @@ def _has_namespace(catalog: Catalog) -> bool:
 
 def _empty_catalog(home: Home) -> SqlCatalog:
     properties = Warehouse.from_home(home).catalog_properties
-    catalog = SqlCatalog("empty", **properties | {"uri": "sqlite://"})
+    catalog = SqlCatalog(_NO_CATALOG, **properties | {"uri": "sqlite://"})
     _create_namespace(catalog)
     return catalog
 

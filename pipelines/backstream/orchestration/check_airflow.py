@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
+from airflow.jobs.job import most_recent_job
 from airflow.models import Connection
 from airflow.models.pool import Pool
 from airflow.utils.session import create_session
@@ -37,6 +38,7 @@ def check_airflow() -> Iterator[Finding]:
     try:
         yield from _check_spark_connection()
         yield from _check_lake_connections()
+        yield from _check_triggerer()
         yield from _check_clock()
     except SQLAlchemyError as error:
         cause = str(getattr(error, "orig", error)).splitlines()[0]
@@ -104,6 +106,16 @@ def _check_pool(*, is_deferred: bool) -> Iterator[Finding]:
         yield warn("pool", found, f"airflow pools set {POOL} {pool.slots} 'Spark jobs' --include-deferred")
     else:
         yield ok("pool", f"{POOL}: {pool.slots} slots")
+
+
+def _check_triggerer() -> Iterator[Finding]:
+    """Check the triggerer, if the scheduler runs: approvals and drivers on a cluster wait in it."""
+    scheduler, triggerer = most_recent_job("SchedulerJob"), most_recent_job("TriggererJob")
+    if triggerer and triggerer.is_alive():
+        yield ok("triggerer", "is running")
+    elif scheduler and scheduler.is_alive():
+        found = "not running, so approvals and drivers on a cluster wait forever"
+        yield fail("triggerer", found, "airflow triggerer")
 
 
 def _check_clock() -> Iterator[Finding]:

@@ -19,7 +19,7 @@ from backstream.definition.folder import list_definition_files
 from backstream.definition.loader import load_definition
 from backstream.errors import BackstreamError, SpecError
 from backstream.eventtime.instants import SECOND_MS
-from backstream.lake.catalog import open_catalog_for_reading
+from backstream.lake.catalog import open_catalog_for_reading, try_new_table
 from backstream.lake.catalog_address import CatalogAddress
 from backstream.lake.storage import Warehouse, filesystem_of
 from backstream.runs.home import Home, definitions_folders
@@ -149,6 +149,7 @@ def _check_stored_home(part: str, home: Home) -> Iterator[Finding]:
 def _check_catalog(part: str, home: Home) -> Iterator[Finding]:
     with open_catalog_for_reading(home) as catalog:
         catalog.list_namespaces()
+    try_new_table(home)
     yield ok(part, CatalogAddress.from_home(home).display_text)
 
 

@@ -31,10 +31,11 @@ class Finding:
 
     @classmethod
     def from_error(cls, part: str, error: BackstreamError) -> Finding:
-        """Return the finding for an error: its first line, and its hint as the remedy."""
+        """Return the finding for an error: its first line with the indented ones, and its hint as the remedy."""
         first, *others = str(error).splitlines()
         hints = [line.removeprefix(_HINT) for line in others if line.startswith(_HINT)]
-        return cls(part, State.FAIL, first, "; ".join(hints))
+        details = "; ".join(line.strip() for line in others if line.startswith("  "))
+        return cls(part, State.FAIL, f"{first}: {details}" if details else first, "; ".join(hints))
 
     def __str__(self) -> str:
         """Return the finding as one line."""
