@@ -102,11 +102,12 @@ def test_a_catalog_that_cannot_be_reached_is_told_without_its_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(CATALOG_VARIABLE, "postgresql+psycopg2://me:secret@127.0.0.1:9/lake")
-    assert lines(tmp_path, "catalog") == [
+    (line,) = lines(tmp_path, "catalog")
+    start = (
         "fail  catalog      cannot open the catalog postgresql+psycopg2://me:***@127.0.0.1:9/lake: connection to "
-        'server at "127.0.0.1", port 9 failed: Connection refused; Is the server running on that host and accepting'
-        " TCP/IP connections?"
-    ]
+    )
+    assert line.startswith(start)
+    assert "Connection refused" in line
 
 
 def test_a_warehouse_in_a_store_is_written_to_and_left_as_it_was(
