@@ -76,11 +76,11 @@ def test_a_worker_that_does_not_see_the_state_folder_ends_the_job_before_any_wor
     with cluster_in(tmp_path / "cluster") as cluster:
         cluster.add_worker(1)
         blind = cluster.add_worker(2, hidden=plan.home.path)
-        tables = {"none": "the shared folder test", "no marker is asked for": "table `"}
-        ends = cluster.submit(*((fault, plan) for fault in tables))
-        for (status, said), table in zip(ends, tables.values(), strict=True):
+        lost = {"none": "files of the shared folder test", "no marker is asked for": "rows of table `"}
+        ends = cluster.submit(*((fault, plan) for fault in lost))
+        for (status, said), things in zip(ends, lost.values(), strict=True):
             assert status == 1
-            sentence = rf"rows of {table}.* that executors wrote on 127.0.0.1 cannot be seen by the driver"
+            sentence = rf"{things}.* that executors wrote on .+ cannot be seen by the driver"
             assert re.search(sentence, said), said
             assert "hint: the executors must write to a folder that the driver sees; mount it on each" in said
         assert load_manifests(plan) == []

@@ -31,7 +31,7 @@ from backstream.runs.table_schemas import (
 )
 from backstream.spark.chunk_group import ChunkGroup
 from backstream.spark.chunk_outputs import ChunkOutputs, Stopwatch, compute_outputs, new_attempt
-from backstream.spark.shared_folder import require_shared_folder, require_shared_inputs, require_stored_files
+from backstream.spark.shared_folder import require_shared_disk, require_stored_files
 from backstream.spark.staging import explain_write_errors
 from backstream.spark.user_functions import explain_function_errors, register_functions
 from backstream.spark.watermarks.cache import WatermarkCache
@@ -85,8 +85,7 @@ def replay_chunks(
     yield from finished.values()
     unfinished = [chunk for chunk in chunks if chunk.chunk_id not in finished]
     if unfinished and plan.home.is_shared:
-        require_shared_folder(spark, plan.staging(WINDOWS))
-        require_shared_inputs(spark, [file.path for file in plan.inputs])
+        require_shared_disk(spark, plan.staging(WINDOWS), [file.path for file in plan.inputs])
     elif unfinished:
         require_stored_files(plan)
     # All groups of this job are copies of one group, so they share its watermarks.

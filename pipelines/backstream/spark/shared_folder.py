@@ -10,14 +10,12 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from backstream.errors import CountError, PlanError, StorageError
 from backstream.runs.plan import Plan
-from backstream.spark.counted_writes import TaskWrite, require_visible, write_parquet
 from backstream.spark.session import ship_package
 from backstream.storage.stores import Stores, is_below, is_in_store
 from backstream.variables import WAREHOUSE_VARIABLE
@@ -28,51 +26,89 @@ _MAX_INPUT_FOLDERS = 20
 """The maximum number of tested folders; a mount usually contains all folders of a source."""
 
 
-def require_shared_folder(spark: SparkSession, folder: Path) -> None:
-    """Have each executor write a marker into a folder, and check that the driver sees all markers.
+class _Answer(NamedTuple):
+    """The answer of one task: its machine, the marker that it wrote, and the input files that it cannot read.
 
-    Nothing is written if driver and executors are one process. Executors that join later aren't tested; the rows
-    they write are counted anyway.
+    `parent` is the process that started that of the task, one per executor. `error` is why there is no marker.
+    """
+
+    host: str
+    parent: int
+    marker: str
+    unreadable: Sequence[str]
+    error: str = ""
+
+
+def require_shared_disk(spark: SparkSession, folder: Path, inputs: Sequence[str]) -> None:
+    """Check that driver and executors see the files of each other: staged files and the input files of a job.
+
+    Each executor writes a marker into a folder, and looks for one input file of each folder. Nothing is written if
+    driver and executors are one process. Executors that join later aren't tested; the rows they write are counted
+    anyway. Tasks in Python also start what native tasks need. Runs a job.
+
+    Args:
+        spark: the session.
+        folder: folder of the staged files.
+        inputs: the paths of all input files.
 
     Raises:
         CountError: naming the machines whose files the driver doesn't see, the folder, and the remedy.
-    """
-    if _is_one_process(spark):
-        return
-    probe = folder / f".probe-{uuid.uuid4().hex}"
-    try:
-        for number in range(_ROUNDS):
-            written = _write_markers(spark, probe / str(number))
-            if not _hosts(spark) - {write.host for write in written}:
-                return
-    finally:
-        shutil.rmtree(probe, ignore_errors=True)
-
-
-def require_shared_inputs(spark: SparkSession, paths: Sequence[str]) -> None:
-    """Check that executors can read the input files of a job: one file of each folder.
-
-    Raises:
-        StorageError: naming the machine, the file, and the remedy.
+        StorageError: naming the machine, the input file, and the remedy.
     """
     if _is_one_process(spark):
         return
     # A file that the driver doesn't find was removed, which another check reports.
-    by_folder = {os.path.dirname(path): path for path in paths if not is_in_store(path) and os.path.exists(path)}  # noqa: PTH110, PTH120 - of thousands of files
+    by_folder = {os.path.dirname(path): path for path in inputs if not is_in_store(path) and os.path.exists(path)}  # noqa: PTH110, PTH120 - of thousands of files
     files = list(by_folder.values())[:_MAX_INPUT_FOLDERS]
-    if not files:
-        return
     ship_package(spark.sparkContext)
-    tasks = _count_tasks(spark)
-    unread = spark.sparkContext.parallelize(range(tasks), tasks).mapPartitions(partial(_find_unreadable, files))
-    if found := unread.collect():
-        host, path = min(found)
+    probe, answers = folder / f".probe-{uuid.uuid4().hex}", list[_Answer]()
+    try:
+        for _ in range(_ROUNDS):
+            tasks = _count_tasks(spark)
+            numbers = spark.sparkContext.parallelize(range(tasks), tasks)
+            answers += numbers.mapPartitions(partial(_answer, str(probe), files)).collect()
+            if len({(answer.host, answer.parent) for answer in answers}) >= _count_executors(spark):
+                break
+        _require_markers(probe, answers)
+    finally:
+        shutil.rmtree(probe, ignore_errors=True)
+    if unreadable := [(answer.host, path) for answer in answers for path in answer.unreadable]:
+        host, path = min(unreadable)
         msg = (
             f"an executor on {host} cannot read an input file that the driver can read\n  {path}\n\n"
             "hint: mount the folder of the input on the machines of all executors at the same path, and run the"
             " same command again; finished chunks are kept"
         )
         raise StorageError(msg)
+
+
+def _answer(probe: str, files: Sequence[str], _: Iterable[int]) -> Iterator[_Answer]:
+    """Write a marker, and look for the input files; runs on an executor."""
+    marker, error = f"{probe}/{uuid.uuid4().hex}", ""
+    try:
+        os.makedirs(probe, exist_ok=True)  # noqa: PTH103 - the executor has no use for paths
+        with open(marker, "x", encoding="utf-8"):  # noqa: PTH123 - as above
+            pass
+    except OSError as failed:
+        error = failed.strerror or type(failed).__name__
+    unreadable = [path for path in files if not os.access(path, os.R_OK)]
+    yield _Answer(socket.gethostname(), os.getppid(), marker, unreadable, error)
+
+
+def _require_markers(probe: Path, answers: Sequence[_Answer]) -> None:
+    """Check that the driver sees all markers."""
+    seen = {str(path) for path in probe.glob("*")}
+    lost = [answer for answer in answers if answer.marker not in seen]
+    if lost:
+        hosts, reasons = sorted({answer.host for answer in lost}), {answer.error for answer in lost} - {""}
+        because = f": {min(reasons)}" if reasons else ""
+        msg = (
+            f"{len(lost):,} of {len(answers):,} files of the shared folder test that executors wrote on"
+            f" {', '.join(hosts)} cannot be seen by the driver{because}\n  {probe.parent}\n\n"
+            "hint: the executors must write to a folder that the driver sees; mount it on each"
+            " of their machines and run the same command again; finished chunks are kept"
+        )
+        raise CountError(msg)
 
 
 def require_stored_files(plan: Plan) -> None:
@@ -92,11 +128,6 @@ def require_stored_files(plan: Plan) -> None:
         raise PlanError(msg)
 
 
-def _find_unreadable(paths: Sequence[str], _: Iterable[int]) -> Iterator[tuple[str, str]]:
-    """Yield the machine of this task with each file that it cannot read."""
-    yield from ((socket.gethostname(), path) for path in paths if not os.access(path, os.R_OK))
-
-
 def _is_one_process(spark: SparkSession) -> bool:
     """Return whether driver and executors are one process."""
     return re.fullmatch(r"local(\[.*\])?", spark.sparkContext.master or "") is not None
@@ -104,27 +135,10 @@ def _is_one_process(spark: SparkSession) -> bool:
 
 def _count_tasks(spark: SparkSession) -> int:
     """Return the number of small tasks after which every executor has probably had some."""
-    return 2 * max(spark.sparkContext.defaultParallelism, len(_hosts(spark)))
+    return 2 * max(spark.sparkContext.defaultParallelism, _count_executors(spark))
 
 
-def _write_markers(spark: SparkSession, folder: Path) -> list[TaskWrite]:
-    """Write one row in each of many small tasks, so that every executor gets some tasks."""
-    tasks = _count_tasks(spark)
-    written = write_parquet(spark, spark.range(0, tasks, 1, tasks).write, folder)
-    seen = {}
-    for path in folder.rglob("part-*.parquet"):
-        try:
-            seen[path] = pq.read_metadata(path).num_rows
-        except (OSError, pa.ArrowInvalid) as error:
-            msg = f"a file that an executor has just written cannot be read: {error}\n  {path}"
-            raise CountError(msg) from error
-    require_visible("the shared folder test", folder.parent.parent, written, seen)
-    return written
-
-
-def _hosts(spark: SparkSession) -> set[str]:
-    """Return the machines of the current executors."""
+def _count_executors(spark: SparkSession) -> int:
     store = spark.sparkContext._jsc.sc().statusStore()  # noqa: SLF001 - PySpark has no API for executors
     executors = store.executorList(True)  # noqa: FBT003 - Java has no keyword arguments
-    infos = [executors.apply(number) for number in range(int(executors.size()))]
-    return {str(info.hostPort()).rpartition(":")[0] for info in infos if str(info.id()) != "driver"}
+    return sum(str(executors.apply(number).id()) != "driver" for number in range(int(executors.size())))
