@@ -35,7 +35,9 @@ def fail_with(error: Exception) -> None:
 def test_the_task_gets_the_sentence_of_an_error(
     kind: type[Exception], status: int, error_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_job(lambda: fail_with(kind("no space left\n\nhint: make some")), tmp_path / "errors") == status
+    assert (
+        run_job(lambda: fail_with(kind("no space left\n\nhint: make some")), lambda: tmp_path / "errors") == status
+    )
 
     sentence = f"{kind.__name__}: no space left\n\nhint: make some"
     assert (error_file.read_text(), capsys.readouterr().err) == (sentence, f"{sentence}\n")
@@ -45,7 +47,7 @@ def test_the_task_gets_the_sentence_of_an_error(
 def test_a_trace_is_kept_in_the_file_that_the_sentence_names(
     error_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_job(lambda: fail_with(RuntimeError(JAVA)), tmp_path / "errors") == 1
+    assert run_job(lambda: fail_with(RuntimeError(JAVA)), lambda: tmp_path / "errors") == 1
 
     (file,) = (tmp_path / "errors").iterdir()
     sentence = f"RuntimeError: No route to host\n  the trace is in {file}"
@@ -59,7 +61,7 @@ def test_without_a_place_for_the_trace_it_is_printed_before_the_sentence(
 ) -> None:
     (tmp_path / "errors").write_text("a file in place of the folder")
 
-    assert run_job(lambda: fail_with(RuntimeError("")), tmp_path / "errors") == 1
+    assert run_job(lambda: fail_with(RuntimeError("")), lambda: tmp_path / "errors") == 1
 
     first, *_, sentence, place = capsys.readouterr().err.splitlines()
     assert (first, sentence) == ("Traceback (most recent call last):", "RuntimeError: no message")
@@ -67,5 +69,5 @@ def test_without_a_place_for_the_trace_it_is_printed_before_the_sentence(
 
 
 def test_a_job_that_succeeds_has_no_error(error_file: Path, tmp_path: Path) -> None:
-    assert run_job(lambda: None, tmp_path) == 0
+    assert run_job(lambda: None, lambda: tmp_path) == 0
     assert error_file.read_text() == ""

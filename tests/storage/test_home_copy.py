@@ -198,6 +198,30 @@ def test_a_fetch_does_not_undo_a_write_of_its_machine(machines: Machines, monkey
     assert report.read_text() == "new"
 
 
+def test_a_file_that_is_removed_during_a_fetch_is_no_error(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = machines.home("a").run("clicks", "r1")
+    for path in (folder.report, folder.phases / "audit"):
+        write_text(path, "")
+    list_versions, removed = Stores.list_versions, False
+
+    def remove_then(stores: Stores, location: str) -> dict[str, FileVersion]:
+        nonlocal removed
+        found = list_versions(stores, location)
+        if location.endswith("/r1") and not removed:
+            removed = True
+            stores.remove([f"{location}/phases/audit"])
+        return found
+
+    monkeypatch.setattr(Stores, "list_versions", remove_then)
+    seen = machines.home("b").run("clicks", "r1")
+
+    assert removed
+    assert seen.report.exists()
+    assert not (seen.phases / "audit").exists()
+
+
 def test_a_store_that_refuses_changes_nothing(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
     path = machines.home("a").run("clicks", "r1").approval
     write_text(path, "before")

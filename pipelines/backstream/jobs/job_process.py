@@ -25,12 +25,12 @@ from backstream.storage.files import write_text
 from backstream.variables import ERROR_FILE_VARIABLE, TASK_VARIABLE
 
 
-def run_job(job: Callable[[], None], traces: Path) -> int:
+def run_job(job: Callable[[], None], find_traces: Callable[[], Path]) -> int:
     """Run a job and report its error.
 
     Args:
         job: the work.
-        traces: folder for the trace of an unexpected error.
+        find_traces: returns the folder for the trace of an unexpected error.
 
     Returns:
         The exit status: 0 after success, 3 after an error that a retry cannot fix, else 1.
@@ -41,7 +41,7 @@ def run_job(job: Callable[[], None], traces: Path) -> int:
         _report(f"{type(error).__name__}: {error}")
         return 1 if error.is_retryable else NO_RETRY_STATUS
     except Exception as error:  # noqa: BLE001 - the trace is kept, and the status is an error
-        _report(f"{describe_unexpected_error(error)}\n  {_keep_trace(error, traces)}")
+        _report(f"{describe_unexpected_error(error)}\n  {_keep_trace(error, find_traces)}")
         return 1
     return 0
 
@@ -53,11 +53,11 @@ def _report(sentence: str) -> None:
             Path(name).write_text(sentence, encoding="utf-8")
 
 
-def _keep_trace(error: Exception, folder: Path) -> str:
+def _keep_trace(error: Exception, find_folder: Callable[[], Path]) -> str:
     """Write the trace to a file and return a sentence that names it; without a writable disk, print the trace."""
     trace = "".join(traceback.format_exception(error))
-    file = folder / f"{uuid.uuid4().hex[:8]}.txt"
     try:
+        file = find_folder() / f"{uuid.uuid4().hex[:8]}.txt"
         write_text(file, trace)
     except (BackstreamError, OSError):
         print(trace, file=sys.stderr)  # noqa: T201 - people read the log

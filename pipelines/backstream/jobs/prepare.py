@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--mode", type=Mode, help="mode of the run; by default that of the definition")
     options = parser.parse_args(arguments)
     end_with_task()
-    return run_job(lambda: _prepare(options), Home.from_environment().errors)
+    return run_job(lambda: _prepare(options), lambda: Home.from_environment().errors)
 
 
 def _prepare(options: argparse.Namespace) -> None:

@@ -46,8 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--without-catalog", action="store_true", help=help_text)
     options = parser.parse_args(arguments)
     end_with_task()
-    errors = RunFolder.from_plan(options.plan).errors
-    return run_job(lambda: _replay_plan(options.plan, options.chunk, not options.without_catalog), errors)
+    return run_job(
+        lambda: _replay_plan(options.plan, options.chunk, not options.without_catalog),
+        lambda: RunFolder.from_plan(options.plan).errors,
+    )
 
 
 def _replay_plan(location: str, chunk_ids: Sequence[str], has_catalog: bool) -> None:

@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from backstream.errors import SpecError
+from backstream.errors import SpecError, StorageError
 from backstream.storage.object_stores import S3_SCHEMES, explain_store_errors
 from backstream.storage.stores import FileVersion, Stores
 from backstream.variables import CACHE_VARIABLE, HOME_VARIABLE
@@ -47,6 +47,7 @@ _LOCK = "lock"
 _PREPARED = "prepared"
 _DEPTHS = {"runs": 3, _PREPARED: 3}
 """The depth of the folders of runs and of prepared sources, which have folders in them."""
+_ATTEMPTS = 5
 _SETTLED_MS = 60_000
 """After this time, a file with the same modification time is the same file.
 
@@ -173,6 +174,15 @@ class HomeCopy:
             self._fetch_folder(Stores.from_environment(), folder.relative_to(self.folder).as_posix())
 
     def _fetch_folder(self, stores: Stores, name: str) -> None:
+        """Compare a folder with the store again if a file of the store is removed meanwhile."""
+        for _ in range(_ATTEMPTS):
+            with suppress(FileNotFoundError):
+                self._replace_files(stores, name)
+                return
+        msg = f"cannot copy {self.address}/{name}: its files are removed again and again"
+        raise StorageError(msg)
+
+    def _replace_files(self, stores: Stores, name: str) -> None:
         """Replace files that differ, the oldest change first, and remove files that the store does not have."""
         folder = self.folder / name
         versions = stores.list_versions(f"{self.address}/{name}")
