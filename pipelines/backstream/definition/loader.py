@@ -82,12 +82,13 @@ def resolve_paths(definition: Definition, home: Home) -> Definition:
 def resolve_raw_paths(definition: Definition, home: Home) -> Definition:
     """Return the definition with absolute paths, and with `${NAME}` in paths replaced by environment variables.
 
-    `${BACKSTREAM_HOME}` is the path of `home`. Paths must be absolute, because jobs run in other working folders.
+    `${BACKSTREAM_HOME}` is the path or address of `home`. Paths must be absolute, because jobs run in other working
+    folders.
 
     Raises:
         SpecError: when a variable is not set.
     """
-    values = os.environ | {HOME_VARIABLE: str(home.path)}
+    values = os.environ | {HOME_VARIABLE: home.location}
 
     def resolve(path: str, key: str, *, is_table: bool = False) -> str:
         try:

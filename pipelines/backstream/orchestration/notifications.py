@@ -16,7 +16,6 @@ import logging
 from collections.abc import Callable, MutableMapping
 from copy import copy
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 from urllib.request import Request, urlopen
@@ -25,6 +24,7 @@ from airflow.sdk import BaseHook, BaseNotifier
 from airflow.sdk.definitions.context import Context
 
 from backstream.orchestration.airflow_versions import AirflowNotFoundException
+from backstream.runs.home import RunFolder
 from backstream.runs.plan import Plan
 
 PLAN_TASK, PLAN_KEY = "plan", "plan"
@@ -64,11 +64,12 @@ def verdict_message(context: Context | MutableMapping[str, Any]) -> dict[str, st
     ti = context["ti"]
     group = ti.task_id.rpartition(".")[0]  # a run in a task group has the task `<group>.plan`
     plan_file = ti.xcom_pull(task_ids=f"{group}.{PLAN_TASK}" if group else PLAN_TASK, key=PLAN_KEY)
-    if not plan_file or not Path(plan_file).exists():
+    if not plan_file:
         return None
-    plan = Plan.read(Path(plan_file))
-    if not plan.folder.audit_result.exists():
+    folder = RunFolder.from_plan(plan_file)
+    if not (folder.plan.exists() and folder.audit_result.exists()):
         return None
+    plan = Plan.read(folder.plan)
     summary = import_module("backstream.workflow.report").load_run_summary(plan)
     if summary.verdict == _PASSED:
         return None

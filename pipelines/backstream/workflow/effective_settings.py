@@ -61,7 +61,7 @@ def _default_values(home: Home) -> dict[str, str]:
         NAMESPACE_VARIABLE: ".".join(namespace()),
         WAREHOUSE_VARIABLE: warehouse.display_text if warehouse.is_given else "that of the namespace",
         WAREHOUSE_CONNECTION_VARIABLE: "",
-        SHARED_HOME_VARIABLE: "yes",
+        SHARED_HOME_VARIABLE: "yes" if home.is_shared else "no",
         TEAM_VARIABLE: "",
         HEAP_VARIABLE: driver_heap().description,
         CLASS_ARCHIVE_VARIABLE: str(archive_folder()),
