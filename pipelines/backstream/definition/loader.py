@@ -82,8 +82,8 @@ def resolve_paths(definition: Definition, home: Home) -> Definition:
 def resolve_raw_paths(definition: Definition, home: Home) -> Definition:
     """Return the definition with absolute paths, and with `${NAME}` in paths replaced by environment variables.
 
-    `${BACKSTREAM_HOME}` is the path or address of `home`. Paths must be absolute, because jobs run in other working
-    folders.
+    `${BACKSTREAM_HOME}` is the path or address of `home`. Paths must be absolute, because jobs run in other
+    working folders.
 
     Raises:
         SpecError: when a variable is not set.
