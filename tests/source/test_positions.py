@@ -137,3 +137,23 @@ def test_numbers_may_be_text_and_invalid_ones_are_left_to_quarantine(tmp_path: P
     write_clicks(tmp_path / "data/a.parquet", same, {**COLUMNS, "seq": pa.string()})
 
     assert find_repeated(tmp_path) == RepeatedPositions(1, (RepeatedPosition("A", 7, 2),))
+
+
+def test_a_source_without_partitions_has_one(tmp_path: Path) -> None:
+    write_clicks(tmp_path / "data/a.parquet", [*clicks("A", 1, 2), *clicks("B", 2, 3)])
+
+    repeated = find_repeated(tmp_path, WITHOUT_DEDUPLICATION.replace('partition = "origin"\n', ""))
+
+    assert (repeated.positions, [each.sequence for each in repeated.examples]) == (1, [2])
+
+
+@pytest.mark.parametrize(("missing", "repeated"), [("origin", [2]), ("seq", [])])
+def test_a_column_may_be_missing_in_a_file(tmp_path: Path, missing: str, repeated: list[int]) -> None:
+    write_clicks(tmp_path / "data/a.parquet", clicks("A", 1, 2))
+    write_clicks(tmp_path / "data/b.parquet", [*clicks("A", 2), *clicks("A", 2)])
+    path = tmp_path / "data/b.parquet"
+    pq.write_table(pq.read_table(path).drop_columns([missing]), path)
+
+    found = find_repeated(tmp_path)
+
+    assert [each.sequence for each in found.examples] == repeated

@@ -104,9 +104,16 @@ class _Reader:
         source, event = self.definition.timed_source, self._event_time() if is_timed else None
         names = [source.sequence, source.partition, event.name if event else None]
         stored = Stores.from_environment().parquet_source(file.path)
-        options = {"read_dictionary": [source.partition or ""], "pre_buffer": is_in_store(file.path)}
-        with pq.ParquetFile(stored, **options) as parquet:
-            present = set(parquet.schema_arrow.names)
+        footer = pq.read_metadata(stored)
+        present = set(footer.schema.to_arrow_schema().names)
+        if source.sequence not in present:  # all its records are in quarantine
+            none = np.zeros(0, dtype=np.int64)
+            return _Positions([], none, none, none)
+        options = {
+            "read_dictionary": [name for name in (source.partition,) if name in present],
+            "pre_buffer": is_in_store(file.path),
+        }
+        with pq.ParquetFile(stored, metadata=footer, **options) as parquet:
             rows = parquet.read([name for name in dict.fromkeys(names) if name and name in present])
         rows = _cast_sequence(rows, str(source.sequence))
         event_ms = np.zeros(rows.num_rows, dtype=np.int64)
