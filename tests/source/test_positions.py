@@ -140,7 +140,7 @@ def test_numbers_may_be_text_and_invalid_ones_are_left_to_quarantine(tmp_path: P
 
 
 def test_a_source_without_partitions_has_one(tmp_path: Path) -> None:
-    write_clicks(tmp_path / "data/a.parquet", [*clicks("A", 1, 2), *clicks("B", 2, 3)])
+    write_clicks(tmp_path / "data/a.parquet", [*clicks("A", 1, 2), *clicks("B", 9, 2)])
 
     repeated = find_repeated(tmp_path, WITHOUT_DEDUPLICATION.replace('partition = "origin"\n', ""))
 
