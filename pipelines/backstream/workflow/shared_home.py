@@ -65,8 +65,8 @@ def require_files_on_disk(definition: Definition, action: str, where: str) -> No
     if stored := [path for path in definition.source.paths if is_in_store(path)]:
         msg = (
             f"cannot {action} {definition.name}: Spark cannot read {stored[0]} ({where})\n\n"
-            f"hint: for this command, use a home on a disk ({HOME_VARIABLE}) and {SHARED_HOME_VARIABLE}=yes; it then"
-            " copies the input to the home"
+            f"hint: for this command, use a home on a disk ({HOME_VARIABLE}) and {SHARED_HOME_VARIABLE}=yes;"
+            " it then copies the input to the home"
         )
         raise SpecError(msg)
 
