@@ -206,10 +206,15 @@ class PreparedSource:
             shutil.rmtree(trash, ignore_errors=True)
 
     def remove_drafts(self) -> None:
-        """Remove the drafts of killed processes. The caller holds the lock."""
+        """Remove the drafts of killed processes, and objects that no list names. The caller holds the lock."""
         for pattern in (".draft-*", ".removed-*"):
             for folder in self.folder.glob(pattern):
                 shutil.rmtree(folder, ignore_errors=True)
+        if copy := HomeCopy.find(self.folder / _LISTING):
+            stores, address = Stores.from_environment(), copy.location(self.folder)
+            names = [name for name in stores.list_versions(address) if name.startswith("batch-")]
+            complete = {name.partition("/")[0] for name in names if name.endswith(f"/{_MANIFEST}")}
+            stores.remove(f"{address}/{name}" for name in names if name.partition("/")[0] not in complete)
 
 
 @dataclass(frozen=True, slots=True)
