@@ -16,7 +16,7 @@ _SETTINGS = """\
 # Settings of backstream. `backstream config` prints each value and where it comes from.
 # An environment variable, e.g., BACKSTREAM_HOME, and the file .env override a value of this file.
 
-# home = ".backstream"               # state of all runs; all processes of Airflow need the same folder
+# home = ".backstream"               # state of all runs: a folder that all machines share, or s3://bucket/prefix
 # definitions = ["definitions"]      # folders of definitions, with subfolders
 # expectations = ["expectations"]    # folders of your own quality suites
 # warehouse = "s3://bucket/prefix"   # by default a folder in the home
