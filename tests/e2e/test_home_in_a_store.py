@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from demo.airflow_api import FINISHED
+from demo.airflow_api import FINISHED, AirflowApi
 from demo.settings import USER, Spark, airflow_command
 from demo.stack import API_SERVER, Stack
 from tests.chain.stored import HISTORY, home_address, settings, write_json_lines
@@ -75,14 +75,22 @@ def stack(tmp_path: Path, s3: Store, monkeypatch: pytest.MonkeyPatch) -> Iterato
             yield started
 
 
+def states(api: AirflowApi, run_id: str) -> dict[str, str]:
+    """Return the states of the tasks of a run."""
+    return {task["task_id"]: task["state"] for task in api.task_instances(DAG_ID, run_id)}
+
+
 def test_tasks_and_pages_need_no_common_disk(tmp_path: Path, s3: Store, stack: Stack) -> None:
     api = stack.start()
     stack.wait_until("knows the DAG", lambda: api.has_dag(DAG_ID, datetime(2000, 1, 1, tzinfo=UTC)), LIMIT_S)
 
     run_id = api.trigger(DAG_ID, RANGE)
+    stack.wait_until("replays", lambda: states(api, run_id).get("replay") == "running", LIMIT_S)
+    stack.crash(API_SERVER)
+    stack.wait_until("has its API server again", lambda: bool(api.health()), LIMIT_S)
     stack.wait_until("has run it", lambda: api.run_state(DAG_ID, run_id) in FINISHED, LIMIT_S)
 
-    tasks = {task["task_id"]: task["state"] for task in api.task_instances(DAG_ID, run_id)}
+    tasks = states(api, run_id)
     failed = [task for task in api.task_instances(DAG_ID, run_id) if task["state"] == "failed"]
     assert not failed, "\n".join(map(str, api.log(failed[0])))
     assert tasks["publish"] == tasks["report"] == "success"
