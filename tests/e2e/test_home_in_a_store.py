@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from tests.spark.runs import in_ms
 from backstream.definition.loader import load_definition
 from backstream.lake.reader import load_rows
 from backstream.runs.home import Home
-from backstream.variables import CACHE_VARIABLE
+from backstream.variables import CACHE_VARIABLE, WAREHOUSE_VARIABLE
 
 pytestmark = pytest.mark.e2e
 PLACE = "airflow"
@@ -46,10 +47,11 @@ globals().update(backfill_dags("{folder}", kinds=["backfill", "reprocess"], defa
 
 
 @pytest.fixture
-def stack(tmp_path: Path, s3: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
+def stack(tmp_path: Path, s3: Store) -> Iterator[Stack]:
     """Return an Airflow on a Spark cluster whose two workers see nothing of its folder.
 
-    Its tasks find an empty cache, as on new machines; the API server has a cache of its own.
+    Its tasks find an empty cache, as on new machines, and the keys of the store only in an Airflow connection. The
+    API server has a cache of its own, and the keys in its environment.
     """
     require_mount_namespaces()
     private = tmp_path / "private"
@@ -57,16 +59,16 @@ def stack(tmp_path: Path, s3: Store, monkeypatch: pytest.MonkeyPatch) -> Iterato
     definition = write_json_lines(private / "dags", s3, PLACE)
     text = DAG_FILE.format(cache=private / "tasks", folder=definition.parent)
     (private / "dags" / "backfills.py").write_text(text)
-    without_keys = {
-        name: text for name, text in os.environ.items() if not name.startswith(("AWS_", "BACKSTREAM_"))
-    }
     variables = settings(private, s3, PLACE)
-    for name, value in (variables | {CACHE_VARIABLE: str(private / "test")}).items():
-        monkeypatch.setenv(name, value)
+    keys = [f"{name}={variables.pop(name)}" for name in list(variables) if name.startswith("AWS_")]
     command = airflow_command(API_SERVER, python=sys.executable)
-    server = ["env", f"{CACHE_VARIABLE}={private / 'server'}", *command]
-    airflow = {"AIRFLOW__CORE__DAGS_FOLDER": str(private / "dags"), CACHE_VARIABLE: str(private / "tasks")}
-    with cluster_in(tmp_path / "cluster", without_keys) as cluster:
+    server = ["env", f"{CACHE_VARIABLE}={private / 'server'}", *keys, *command]
+    airflow = {
+        "AIRFLOW__CORE__DAGS_FOLDER": str(private / "dags"),
+        "AIRFLOW_CONN_BACKSTREAM_WAREHOUSE": warehouse_connection(s3, variables.pop(WAREHOUSE_VARIABLE)),
+        CACHE_VARIABLE: str(private / "tasks"),
+    }
+    with cluster_in(tmp_path / "cluster", os.environ) as cluster:
         for number in (1, 2):
             cluster.add_worker(number, hidden=private)
         spark = Spark(cluster.master, 1)
@@ -75,12 +77,23 @@ def stack(tmp_path: Path, s3: Store, monkeypatch: pytest.MonkeyPatch) -> Iterato
             yield started
 
 
+def warehouse_connection(s3: Store, address: str) -> str:
+    """Return the Airflow connection of the warehouse, with the keys of the store."""
+    extra = {"endpoint_url": s3.endpoint}
+    return json.dumps(
+        {"conn_type": "aws", "host": address, "login": s3.key_id, "password": s3.secret, "extra": extra}
+    )
+
+
 def states(api: AirflowApi, run_id: str) -> dict[str, str]:
     """Return the states of the tasks of a run."""
     return {task["task_id"]: task["state"] for task in api.task_instances(DAG_ID, run_id)}
 
 
-def test_tasks_and_pages_need_no_common_disk(tmp_path: Path, s3: Store, stack: Stack) -> None:
+def test_tasks_and_pages_need_no_common_disk(
+    tmp_path: Path, s3: Store, stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    private = tmp_path / "private"
     api = stack.start()
     stack.wait_until("knows the DAG", lambda: api.has_dag(DAG_ID, datetime(2000, 1, 1, tzinfo=UTC)), LIMIT_S)
 
@@ -95,9 +108,11 @@ def test_tasks_and_pages_need_no_common_disk(tmp_path: Path, s3: Store, stack: S
     assert not failed, "\n".join(map(str, api.log(failed[0])))
     assert tasks["publish"] == tasks["report"] == "success"
     assert api.xcom(DAG_ID, run_id, "plan", "plan").startswith(f"{home_address(PLACE)}/runs/events/")
-    assert not (tmp_path / "private" / "tasks").exists()
-    assert not (tmp_path / "private" / "state" / "runs").exists()
-    home, definition = Home.from_environment(), load_definition(tmp_path / "private" / "dags" / "events.toml")
+    assert not (private / "tasks").exists()
+    assert not (private / "state" / "runs").exists()
+    for name, value in (settings(private, s3, PLACE) | {CACHE_VARIABLE: str(private / "test")}).items():
+        monkeypatch.setenv(name, value)
+    home, definition = Home.from_environment(), load_definition(private / "dags" / "events.toml")
     rows = load_rows(home, "events").to_pylist()
     expected = Expected(HISTORY, definition, days(0, 4)).published()
     assert {in_ms(row): (row["events"], row["total"]) for row in rows} == expected

@@ -27,9 +27,10 @@ class _ResultOperator(BaseOperator):
 
     def _load_lineage(self) -> tuple[Any, Audit | None]:
         """Return the lineage of the run, and its audit if there is one."""
+        workflow = tasks.load_workflow(Path(self.definition_path))
         plan = Plan.load(self.plan_path)
         audit = Audit.read(plan.folder.audit_result) if plan.folder.audit_result.exists() else None
-        return tasks.load_workflow(Path(self.definition_path)).describe_lineage(plan), audit
+        return workflow.describe_lineage(plan), audit
 
 
 class AuditOperator(_ResultOperator):

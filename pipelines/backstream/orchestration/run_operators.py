@@ -17,9 +17,8 @@ from backstream.orchestration.airflow_versions import (
 )
 from backstream.orchestration.notifications import report_link
 from backstream.orchestration.run_range import data_interval, resolve_range, with_seconds
-from backstream.orchestration.tasks import fail_without_retry, load_workflow
-from backstream.runs.home import RunFolder
-from backstream.runs.phases import Phase, begin_phase
+from backstream.orchestration.tasks import begin_task, fail_without_retry, load_workflow
+from backstream.runs.phases import Phase
 from backstream.runs.plan import Plan
 from backstream.runs.results import ApprovalDecision
 
@@ -41,8 +40,8 @@ class ApproveOperator(ApprovalOperator):
 
     def execute(self, context: Any) -> None:
         """Request the approval if the run requires one."""
-        begin_phase(RunFolder.from_plan(self.plan_path), Phase.APPROVE)  # the imports take seconds
         with fail_without_retry():
+            begin_task(Path(self.definition_path), self.plan_path, Phase.APPROVE)
             plan, ti = Plan.load(self.plan_path), context["ti"]
             workflow = load_workflow(Path(self.definition_path))
             request = workflow.request_approval(plan, ti.dag_id, ti.run_id, ti.task_id)
@@ -63,8 +62,9 @@ class ApproveOperator(ApprovalOperator):
         """
         decision = parse_decision(event)
         with fail_without_retry():
+            workflow = load_workflow(Path(self.definition_path))
             plan = Plan.load(self.plan_path)
-            load_workflow(Path(self.definition_path)).record_approval(plan, decision)
+            workflow.record_approval(plan, decision)
             if not decision.is_approved:
                 msg = f"{plan.run_id} was {decision}: nothing was published, and its staged files are kept"
                 raise QualityError(msg)

@@ -215,10 +215,19 @@ def _reprocess_run(stale_range: RestateRange, params: Mapping[str, Any], run_id:
     }
 
 
+def begin_task(definition_path: Path, plan_path: str, phase: Phase) -> None:
+    """Record the phase of a run before the imports of a task, which take seconds.
+
+    The settings and the Airflow connections come first, because a home in a store can have its keys there.
+    """
+    provide_environment(definition_path)
+    begin_phase(RunFolder.from_plan(plan_path), phase)
+
+
 def execute_audit(definition_path: Path, plan_path: str) -> str:
     """Audit the result and return the verdict; a verdict that forbids publication fails the task without retry."""
-    begin_phase(RunFolder.from_plan(plan_path), Phase.AUDIT)  # the imports take seconds
     with fail_without_retry():
+        begin_task(definition_path, plan_path, Phase.AUDIT)
         plan = Plan.load(plan_path)
         try:
             audit: Audit = load_workflow(definition_path).audit_run(plan)
@@ -243,8 +252,8 @@ def execute_publish(
         asset: asset of the dataset, which gets one event for the whole range, with its counts.
         days: asset of the days, which gets one event per day of the range; None without such assets.
     """
-    begin_phase(RunFolder.from_plan(plan_path), Phase.PUBLISH)
     with fail_without_retry():
+        begin_task(definition_path, plan_path, Phase.PUBLISH)
         plan = Plan.load(plan_path)
         publication: Publication = load_workflow(definition_path).publish_run(plan)
     send_publication(plan, publication)
@@ -271,6 +280,7 @@ def execute_publish(
 def execute_report(definition_path: Path, plan_path: str) -> str:
     """Write the run report, refresh the dataset state for the pages, and return the report file."""
     with fail_without_retry():
+        provide_environment(definition_path)
         plan = Plan.load(plan_path)
         path: Path = load_workflow(definition_path).report_run(plan)
     log.info("wrote %s", path)
