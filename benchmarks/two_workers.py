@@ -19,11 +19,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import httpx
 from demo.processes import Service
 from demo.settings import CHECKOUT, free_ports
 
@@ -42,6 +43,7 @@ from benchmarks.session import session
 _SHAPE = "dense"
 _BIN = Path(sys.executable).parent
 _WORKERS = (1, 2)
+_START_LIMIT_S = 60
 _MEMORY = {"spark.executor.memory": "2g", "spark.executor.memoryOverhead": "2g"}
 
 
@@ -112,7 +114,19 @@ def _cluster(folder: Path, worker_cores: float) -> Iterator[str]:
             limit = stack.enter_context(processor_limit(f"backstream-worker-{number}", worker_cores))
             words = ["-c", "1", "-m", "4g", "-h", "127.0.0.1", master]
             stack.callback(_stop, _start(f"worker-{number}", words, web_port, folder, limit))
+        _wait_for_workers(f"http://127.0.0.1:{web_ports[0]}/json/")
         yield master
+
+
+def _wait_for_workers(page: str) -> None:
+    """Wait until the page of the master shows all workers, so that no job pays for their start."""
+    for _ in range(_START_LIMIT_S):
+        with suppress(httpx.ConnectError):
+            if httpx.get(page, trust_env=False, follow_redirects=True).json()["aliveworkers"] == len(_WORKERS):
+                return
+        time.sleep(1)
+    msg = f"the cluster did not start in {_START_LIMIT_S} s ({page})"
+    raise RuntimeError(msg)
 
 
 def _start(name: str, words: Sequence[str], web_port: int, folder: Path, limit: Sequence[str] = ()) -> Service:

@@ -126,9 +126,9 @@ class Kubernetes(http.server.BaseHTTPRequestHandler):
 
 EXECUTORS = """\
 import time
-from backstream.spark.session import submitted_session
+from backstream.spark.session import submitted_context
 
-submitted_session("executors are asked for")
+submitted_context("executors are asked for")
 time.sleep(60)
 """
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from backstream.jobs.job_process import end_with_task, run_job
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode
-from backstream.spark.session import submitted_session
+from backstream.spark.session import session_in, submitted_context
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,7 +46,10 @@ def _prepare(options: argparse.Namespace) -> None:
     home = Home.from_environment()
     # Executors can't write into a home that they don't share.
     master = "" if home.is_shared else "local[*]"
-    if prepare_source(path, home, lambda: submitted_session(name, master), _print_line, needed) is None:
+    if (
+        prepare_source(path, home, lambda: session_in(submitted_context(name, master)), _print_line, needed)
+        is None
+    ):
         _print_line("no new files to prepare")
 
 

@@ -28,7 +28,9 @@ from backstream.runs.plan import Plan
 from backstream.runs.progress import load_progress
 from backstream.spark.chunk_job import replay_chunks
 from backstream.spark.failures import explain_heap_errors
-from backstream.spark.session import submitted_session
+from backstream.spark.native.engine import executor_java_options
+from backstream.spark.session import session_in, submitted_context
+from backstream.spark.shared_folder import require_visible_files
 
 _PROGRESS_INTERVAL_S = 20.0
 
@@ -59,24 +61,30 @@ def _replay_plan(location: str, chunk_ids: Sequence[str], has_catalog: bool) -> 
 
 
 def _replay(plan: Plan, chunk_ids: Sequence[str], has_catalog: bool) -> None:
-    chunks = [plan.chunk(chunk_id) for chunk_id in chunk_ids]
-    _require_unchanged(plan, chunk_ids)
-    with ThreadPoolExecutor(1) as executor:
+    chunks, log = [plan.chunk(chunk_id) for chunk_id in chunk_ids], _ProgressLog(plan)
+    is_unfinished = not set(chunk_ids).isdisjoint(list_unfinished_chunks(plan))
+    if is_unfinished:
+        _require_unchanged(plan)
+    name, executor_options = f"backstream {plan.dataset} {', '.join(chunk_ids)}", executor_java_options(plan)
+    with ThreadPoolExecutor(2) as executor:
         # The imports for this take about as long as the start of a Spark session.
-        tables = executor.submit(_create_tables, plan, chunk_ids if has_catalog else ())
-        spark, log = submitted_session(f"backstream {plan.dataset} {', '.join(chunk_ids)}"), _ProgressLog(plan)
-        tables.result()
+        tables = executor.submit(_create_tables, plan) if is_unfinished and has_catalog else None
+        context = submitted_context(name, executor_options=executor_options)
+        # Its tasks start Python on the executors while the session starts.
+        visible = executor.submit(require_visible_files, context, plan) if is_unfinished else None
+        spark = session_in(context)
+        for step in filter(None, (visible, tables)):
+            step.result()
     with keep_phase(plan.folder, Phase.REPLAY, chunk_ids[0]), explain_heap_errors(spark, plan):
         for manifest in replay_chunks(spark, plan, chunks):
             log.print_finished(manifest)
 
 
-def _create_tables(plan: Plan, chunk_ids: Sequence[str]) -> None:
+def _create_tables(plan: Plan) -> None:
     """Create the tables of the run before any file is staged; finished chunks have their tables already."""
-    if not set(chunk_ids).isdisjoint(list_unfinished_chunks(plan)):
-        from backstream.workflow import create_run_tables
+    from backstream.workflow import create_run_tables
 
-        create_run_tables(plan)
+    create_run_tables(plan)
 
 
 class _ProgressLog:
@@ -108,10 +116,8 @@ def _record_failure(plan: Plan) -> Iterator[None]:
             raise
 
 
-def _require_unchanged(plan: Plan, chunk_ids: Sequence[str]) -> None:
-    """Check that the definition and the input files have not changed, unless all chunks are finished."""
-    if set(chunk_ids).isdisjoint(list_unfinished_chunks(plan)):
-        return
+def _require_unchanged(plan: Plan) -> None:
+    """Check that the definition, its code, and the input files have not changed since planning."""
     require_unchanged_definition(plan)
     require_unchanged_code(plan)
     require_unchanged_inputs(plan)

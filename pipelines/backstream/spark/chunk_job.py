@@ -26,12 +26,10 @@ from backstream.runs.table_schemas import (
     PANES,
     QUARANTINE,
     SKIPPED,
-    WINDOWS,
     WITHHELD,
 )
 from backstream.spark.chunk_group import ChunkGroup
 from backstream.spark.chunk_outputs import ChunkOutputs, Stopwatch, compute_outputs, new_attempt
-from backstream.spark.shared_folder import require_shared_disk, require_stored_files
 from backstream.spark.staging import explain_write_errors
 from backstream.spark.user_functions import explain_function_errors, register_functions
 from backstream.spark.watermarks.cache import WatermarkCache
@@ -75,19 +73,13 @@ def replay_chunks(
 
     Raises:
         ContractError: when the source or a table lacks promised columns.
-        CountError: when rows or records are lost or duplicated, or executors write to a folder that the driver
-            can't see.
-        PlanError: when an input file was replaced while it was read for the arrival index, or is on a disk that
-            executors do not share.
+        CountError: when rows or records are lost or duplicated.
+        PlanError: when an input file was replaced while it was read for the arrival index.
         StorageError: when a disk is full or read-only, or executors cannot read the input.
     """
     finished = {chunk.chunk_id: manifest for chunk in chunks if (manifest := load_finished_manifest(plan, chunk))}
     yield from finished.values()
     unfinished = [chunk for chunk in chunks if chunk.chunk_id not in finished]
-    if unfinished and plan.home.is_shared:
-        require_shared_disk(spark, plan.staging(WINDOWS), [file.path for file in plan.inputs])
-    elif unfinished:
-        require_stored_files(plan)
     # All groups of this job are copies of one group, so they share its watermarks.
     group = replace(ChunkGroup.from_plan(spark, plan, unfinished), watermarks=WatermarkCache())
     register_functions(spark, group.definition)

@@ -105,7 +105,7 @@ def compute_outputs(group: ChunkGroup, attempt: Attempt, watch: Stopwatch) -> Ch
     with _persisting() as keep:
         with watch.stage("watermarks"):
             results = window_results(group, keep)
-        if is_native(group):
+        if is_native(group.definition, group.plan.columns):
             try:
                 return _run_natively(group, attempt, watch, results)
             except Exception as error:

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from threading import Lock
 from zipfile import ZipFile
 
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from backstream.spark.heap import SETTING, driver_heap, heap_mb, machine_memory_bytes
@@ -71,10 +71,31 @@ _TRACE_LOGGERS = (
 _LOOKED_UP_CLASSES = ("functions", "org.apache.spark.sql.functions", "PythonSQLUtils", "PythonUtils")
 
 
-def submitted_session(name: str, master: str = "") -> SparkSession:
-    """Return the session of an application that spark-submit started, on its master or another one."""
-    builder = SparkSession.builder.appName(name)
-    return _get_or_create(builder.master(master) if master else builder, _SETTINGS)
+_EXECUTOR_OPTIONS = ("spark.executor.extraJavaOptions", "spark.executor.defaultJavaOptions")
+
+
+def submitted_context(name: str, master: str = "", executor_options: str = "") -> SparkContext:
+    """Return the context of an application that spark-submit started.
+
+    Args:
+        name: the name of the application.
+        master: another master than that of spark-submit.
+        executor_options: options for the Java of executors, if the user has not set some.
+    """
+    SparkContext._ensure_initialized()  # noqa: SLF001 - only Java knows the settings of spark-submit
+    conf = SparkConf().setAppName(name).setAll([*_SETTINGS.items()])
+    if master:
+        conf.setMaster(master)
+    if executor_options and not any(map(conf.contains, _EXECUTOR_OPTIONS)):
+        conf.set(_EXECUTOR_OPTIONS[0], executor_options)
+    context = SparkContext.getOrCreate(conf)
+    context.setLogLevel("ERROR")
+    return context
+
+
+def session_in(context: SparkContext) -> SparkSession:
+    """Return a session in a context. It takes Java some seconds, in which the context can run tasks."""
+    return _get_or_create(SparkSession.builder.appName(context.appName or ""), _SETTINGS)
 
 
 def local_session(

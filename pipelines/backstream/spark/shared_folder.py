@@ -12,10 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from backstream.errors import CountError, PlanError, StorageError
 from backstream.runs.plan import Plan
+from backstream.runs.table_schemas import WINDOWS
 from backstream.spark.session import ship_package
 from backstream.storage.stores import Stores, is_below, is_in_store
 from backstream.variables import WAREHOUSE_VARIABLE
@@ -39,7 +40,21 @@ class _Answer(NamedTuple):
     error: str = ""
 
 
-def require_shared_disk(spark: SparkSession, folder: Path, inputs: Sequence[str]) -> None:
+def require_visible_files(context: SparkContext, plan: Plan) -> None:
+    """Check that the executors can read the input of a plan, and that other machines see what they write.
+
+    Raises:
+        CountError: when the driver does not see the files of executors.
+        PlanError: when a file or a table is on a disk that executors do not share.
+        StorageError: when executors cannot read the input.
+    """
+    if plan.home.is_shared:
+        _require_shared_disk(context, plan.staging(WINDOWS), [file.path for file in plan.inputs])
+    else:
+        _require_stored_files(plan)
+
+
+def _require_shared_disk(context: SparkContext, folder: Path, inputs: Sequence[str]) -> None:
     """Check that driver and executors see the files of each other: staged files and the input files of a job.
 
     Each executor writes a marker into a folder, and looks for one input file of each folder. Nothing is written if
@@ -47,7 +62,7 @@ def require_shared_disk(spark: SparkSession, folder: Path, inputs: Sequence[str]
     anyway. Tasks in Python also start what native tasks need. Runs a job.
 
     Args:
-        spark: the session.
+        context: the context of the job.
         folder: folder of the staged files.
         inputs: the paths of all input files.
 
@@ -55,19 +70,19 @@ def require_shared_disk(spark: SparkSession, folder: Path, inputs: Sequence[str]
         CountError: naming the machines whose files the driver doesn't see, the folder, and the remedy.
         StorageError: naming the machine, the input file, and the remedy.
     """
-    if _is_one_process(spark):
+    if _is_one_process(context):
         return
     # A file that the driver doesn't find was removed, which another check reports.
     by_folder = {os.path.dirname(path): path for path in inputs if not is_in_store(path) and os.path.exists(path)}  # noqa: PTH110, PTH120 - of thousands of files
     files = list(by_folder.values())[:_MAX_INPUT_FOLDERS]
-    ship_package(spark.sparkContext)
+    ship_package(context)
     probe, answers = folder / f".probe-{uuid.uuid4().hex}", list[_Answer]()
     try:
         for _ in range(_ROUNDS):
-            tasks = _count_tasks(spark)
-            numbers = spark.sparkContext.parallelize(range(tasks), tasks)
+            tasks = _count_tasks(context)
+            numbers = context.parallelize(range(tasks), tasks)
             answers += numbers.mapPartitions(partial(_answer, str(probe), files)).collect()
-            if len({(answer.host, answer.parent) for answer in answers}) >= _count_executors(spark):
+            if len({(answer.host, answer.parent) for answer in answers}) >= _count_executors(context):
                 break
         _require_markers(probe, answers)
     finally:
@@ -86,9 +101,8 @@ def _answer(probe: str, files: Sequence[str], _: Iterable[int]) -> Iterator[_Ans
     """Write a marker, and look for the input files; runs on an executor."""
     marker, error = f"{probe}/{uuid.uuid4().hex}", ""
     try:
-        os.makedirs(probe, exist_ok=True)  # noqa: PTH103 - the executor has no use for paths
-        with open(marker, "x", encoding="utf-8"):  # noqa: PTH123 - as above
-            pass
+        Path(probe).mkdir(parents=True, exist_ok=True)
+        Path(marker).touch(exist_ok=False)
     except OSError as failed:
         error = failed.strerror or type(failed).__name__
     unreadable = [path for path in files if not os.access(path, os.R_OK)]
@@ -111,7 +125,7 @@ def _require_markers(probe: Path, answers: Sequence[_Answer]) -> None:
         raise CountError(msg)
 
 
-def require_stored_files(plan: Plan) -> None:
+def _require_stored_files(plan: Plan) -> None:
     """Check that input and tables of a plan are in object stores, because executors share no folder.
 
     Raises:
@@ -128,17 +142,17 @@ def require_stored_files(plan: Plan) -> None:
         raise PlanError(msg)
 
 
-def _is_one_process(spark: SparkSession) -> bool:
+def _is_one_process(context: SparkContext) -> bool:
     """Return whether driver and executors are one process."""
-    return re.fullmatch(r"local(\[.*\])?", spark.sparkContext.master or "") is not None
+    return re.fullmatch(r"local(\[.*\])?", context.master or "") is not None
 
 
-def _count_tasks(spark: SparkSession) -> int:
+def _count_tasks(context: SparkContext) -> int:
     """Return the number of small tasks after which every executor has probably had some."""
-    return 2 * max(spark.sparkContext.defaultParallelism, _count_executors(spark))
+    return 2 * max(context.defaultParallelism, _count_executors(context))
 
 
-def _count_executors(spark: SparkSession) -> int:
-    store = spark.sparkContext._jsc.sc().statusStore()  # noqa: SLF001 - PySpark has no API for executors
+def _count_executors(context: SparkContext) -> int:
+    store = context._jsc.sc().statusStore()  # noqa: SLF001 - PySpark has no API for executors
     executors = store.executorList(True)  # noqa: FBT003 - Java has no keyword arguments
     return sum(str(executors.apply(number).id()) != "driver" for number in range(int(executors.size())))

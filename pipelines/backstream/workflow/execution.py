@@ -205,6 +205,7 @@ def _replay(plan: Plan, starting: SparkStart, observer: RunObserver) -> None:
     from backstream.spark.chunk_job import STAGES, replay_chunks
     from backstream.spark.failures import explain_heap_errors, silence_java_traces
     from backstream.spark.heap import driver_heap
+    from backstream.spark.shared_folder import require_visible_files
 
     heap = driver_heap()
     observer.note(f"heap of Spark's Java: {heap.description}")
@@ -213,6 +214,7 @@ def _replay(plan: Plan, starting: SparkStart, observer: RunObserver) -> None:
     with observer.replay(len(plan.chunks) * len(STAGES)) as show:
         spark = starting.session()
         silence_java_traces(spark)
+        require_visible_files(spark.sparkContext, plan)
 
         def show_stage(chunk: Chunk, stage: str) -> None:
             finished[chunk.chunk_id] = STAGES.index(stage)

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
+from backstream.definition.loader import parse_definition
 from backstream.definition.model import Definition
 from backstream.errors import BackstreamError
 from backstream.native.supported import reason_not_native
 from backstream.native.task_runner import FAILED
 from backstream.runs.home import Home
-from backstream.spark.chunk_group import ChunkGroup
+from backstream.runs.plan import Plan
 from backstream.spark.failures import REFUSALS
+from backstream.spark.java import QUICK_START
 
 
-def is_native(group: ChunkGroup) -> bool:
-    """Return whether the native engine runs these chunks: it supports them, or `backfill.engine` requires it."""
-    engine = group.definition.backfill.engine
-    if engine != "auto":
-        return engine == "native"
-    return reason_not_native(group.definition, group.plan.columns) is None
+def is_native(definition: Definition, columns: Mapping[str, str]) -> bool:
+    """Return whether the native engine computes a definition: it can, or `backfill.engine` requires it."""
+    if definition.backfill.engine != "auto":
+        return definition.backfill.engine == "native"
+    return reason_not_native(definition, columns) is None
+
+
+def executor_java_options(plan: Plan) -> str:
+    """Return options for the Java of executors; empty if Spark computes a part of the plan.
+
+    Native tasks need Java only to start them. With these options it starts in about half the time.
+    """
+    definition = parse_definition(plan.definition, f"plan {plan.run_id}")
+    has_spark_steps = bool(definition.derive_after or definition.having)
+    return QUICK_START if is_native(definition, plan.columns) and not has_spark_steps else ""
 
 
 _CANCELLED = "cancelled"
