@@ -7,15 +7,16 @@ that changed last has the current phase. A phase only informs, so a run goes on 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 
 from backstream.errors import StorageError
 from backstream.runs.home import RunFolder
 from backstream.storage.files import remove_file, write_text
+from backstream.storage.heartbeat import heartbeat
 
 _HEARTBEAT_S = 10.0
 
@@ -57,15 +58,8 @@ def withdraw_phase(folder: RunFolder, phase: Phase, job: str = "") -> None:
 def keep_phase(folder: RunFolder, phase: Phase, job: str = "") -> Iterator[None]:
     """Mark a phase for the time of a block, with a heartbeat every 10 seconds; see `begin_phase`."""
     begin_phase(folder, phase, job)
-    has_ended = threading.Event()
-    # A daemon, because a process that has to end does not wait for a heartbeat.
-    thread = threading.Thread(target=_beat, args=(_file_of(folder, phase, job), has_ended), daemon=True)
-    thread.start()
-    try:
+    with heartbeat(partial(_mark, _file_of(folder, phase, job)), _HEARTBEAT_S):
         yield
-    finally:
-        has_ended.set()
-        thread.join()
 
 
 def find_phase(folder: RunFolder) -> Phase | None:
@@ -82,11 +76,6 @@ def find_phase(folder: RunFolder) -> Phase | None:
 
 def _file_of(folder: RunFolder, phase: Phase, job: str) -> Path:
     return folder.phases / (f"{phase}-{job}" if job else phase.value)
-
-
-def _beat(file: Path, has_ended: threading.Event) -> None:
-    while not has_ended.wait(_HEARTBEAT_S):
-        _mark(file)
 
 
 def _mark(file: Path) -> None:

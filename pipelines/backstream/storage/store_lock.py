@@ -8,13 +8,14 @@ because at least one of them sees the object of the other.
 from __future__ import annotations
 
 import random
-import threading
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 
 from backstream.errors import StorageError
+from backstream.storage.heartbeat import heartbeat
 from backstream.storage.object_stores import explain_store_errors
 from backstream.storage.stores import Stores
 
@@ -42,14 +43,10 @@ def lock_address(address: str) -> Iterator[None]:
                 msg = f"another process has the lock for {_LIMIT_S:.0f} s\n  {folder}"
                 raise StorageError(msg)
             time.sleep(random.uniform(_PAUSE_S / 2, _PAUSE_S))  # noqa: S311 - two processes must not go in step
-    has_ended = threading.Event()
-    thread = threading.Thread(target=_renew, args=(stores, own, has_ended), daemon=True)
-    thread.start()
     try:
-        yield
+        with heartbeat(partial(_renew, stores, own), _RENEWAL_S):
+            yield
     finally:
-        has_ended.set()
-        thread.join()
         with suppress(OSError):  # it is abandoned soon
             stores.remove([own])
 
@@ -68,10 +65,9 @@ def _try(stores: Stores, folder: str, own: str) -> bool:
     return True
 
 
-def _renew(stores: Stores, own: str, has_ended: threading.Event) -> None:
-    while not has_ended.wait(_RENEWAL_S):
-        with suppress(OSError):
-            _write(stores, own)
+def _renew(stores: Stores, own: str) -> None:
+    with suppress(OSError):
+        _write(stores, own)
 
 
 def _write(stores: Stores, path: str) -> None:
