@@ -1,9 +1,10 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint test suite e2e matrix bench
+.PHONY: help setup demo lint test test-all suite matrix bench
 
 # bin/setup links .tools/java when the Java that Spark would take by itself is missing or too old.
 java := test ! -x .tools/java/bin/java || export JAVA_HOME="$$PWD/.tools/java";
 ARGS ?=
+MARKS ?=
 # Three at a time, since the slow ones wait much; each has a Spark of its own. A file's tests stay together, for they
 # share what is slow.
 WORKERS ?= 3
@@ -26,14 +27,14 @@ lint: setup ## Style, format, types and layers
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-logo
 
-test: ## All tests that need no services, lint beside them (ARGS="-k word" is handed to pytest)
+test: ## The tests that take seconds, lint beside them (ARGS="-k word" is handed to pytest)
+	@$(MAKE) --no-print-directory --jobs 2 lint suite MARKS="not e2e and not slow"
+
+test-all: ## All tests, lint beside them (ARGS="-m e2e": those with Airflow, clusters, browsers)
 	@$(MAKE) --no-print-directory --jobs 2 lint suite
 
 suite: setup
-	@$(java) $(pytest) -m "not e2e" $(ARGS)
-
-e2e: setup ## The tests that start Airflow, Spark clusters, browsers, or kill whole runs
-	@$(java) $(pytest) -m e2e $(ARGS)
+	@$(java) $(pytest) -m "$(MARKS)" $(ARGS)
 
 matrix: setup ## Publish by the wheel with each Python and Airflow (ARGS="--airflow 3.2")
 	@$(java) .venv/bin/python -m tests.package.matrix $(ARGS)
@@ -46,4 +47,4 @@ setup: ## A Java runtime, uv and the locked environment; the others call it firs
 help: ## This list
 	@awk 'BEGIN { FS = ":.*## " } \
 	  /^##@ / { printf "\n%s\n", substr($$0, 5) } \
-	  /^[a-z0-9]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	  /^[a-z0-9-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -34,8 +34,8 @@ def test_make_alone_lists_what_it_can_do_by_sections() -> None:
         "",
         "Develop",
         "  make lint     Style, format, types and layers",
-        '  make test     All tests that need no services, lint beside them (ARGS="-k word" is handed to pytest)',
-        "  make e2e      The tests that start Airflow, Spark clusters, browsers, or kill whole runs",
+        '  make test     The tests that take seconds, lint beside them (ARGS="-k word" is handed to pytest)',
+        '  make test-all All tests, lint beside them (ARGS="-m e2e": those with Airflow, clusters, browsers)',
         '  make matrix   Publish by the wheel with each Python and Airflow (ARGS="--airflow 3.2")',
         "",
         "Prepare",
@@ -47,7 +47,7 @@ def test_make_alone_lists_what_it_can_do_by_sections() -> None:
 PYTEST = ".venv/bin/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 10"
 
 
-def test_make_test_prepares_lints_and_runs_the_tests_without_services() -> None:
+def test_make_test_prepares_lints_and_runs_the_tests_that_take_seconds() -> None:
     _, *lines, last = make("--dry-run", "test")
     assert lines == [
         "bin/setup",
@@ -56,12 +56,12 @@ def test_make_test_prepares_lints_and_runs_the_tests_without_services() -> None:
         ".venv/bin/mypy",
         ".venv/bin/lint-imports --no-logo",
     ]
-    assert last.split(";")[-1].strip() == f'{PYTEST} -m "not e2e"'
+    assert last.split(";")[-1].strip() == f'{PYTEST} -m "not e2e and not slow"'
 
 
-def test_make_e2e_runs_all_other_tests() -> None:
-    *_, last = make("--dry-run", "e2e")
-    assert last.split(";")[-1].strip() == f"{PYTEST} -m e2e"
+def test_make_test_all_runs_the_tests_that_the_arguments_name() -> None:
+    *_, last = make("--dry-run", "test-all", "ARGS=-m e2e")
+    assert last.split(";")[-1].strip() == f'{PYTEST} -m "" -m e2e'
 
 
 def test_make_demo_passes_on_that_it_is_to_end_by_itself() -> None:
@@ -71,9 +71,9 @@ def test_make_demo_passes_on_that_it_is_to_end_by_itself() -> None:
 
 def test_continuous_integration_runs_every_test() -> None:
     script = (REPOSITORY / ".ci" / "run").read_text(encoding="utf-8")
-    assert script.splitlines()[-1] == "make test ARGS=\"-m ''\""
-    *_, last = make("--dry-run", "test", "ARGS=-m ''")
-    assert last.split(";")[-1].strip() == f"{PYTEST} -m \"not e2e\" -m ''"
+    assert script.splitlines()[-1] == "make test-all"
+    *_, last = make("--dry-run", "test-all")
+    assert last.split(";")[-1].strip() == f'{PYTEST} -m ""'
 
 
 def unknown_commands(text: str, known: frozenset[str]) -> Iterator[str]:

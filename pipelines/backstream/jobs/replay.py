@@ -30,7 +30,7 @@ from backstream.spark.chunk_job import replay_chunks
 from backstream.spark.failures import explain_heap_errors
 from backstream.spark.native.engine import executor_java_options
 from backstream.spark.session import session_in, submitted_context
-from backstream.spark.shared_folder import require_visible_files
+from backstream.spark.shared_folder import count_executors, require_visible_files
 
 _PROGRESS_INTERVAL_S = 20.0
 
@@ -73,8 +73,10 @@ def _replay(plan: Plan, chunk_ids: Sequence[str], has_catalog: bool) -> None:
         # Its tasks start Python on the executors while the session starts.
         visible = executor.submit(require_visible_files, context, plan) if is_unfinished else None
         spark = session_in(context)
-        for step in filter(None, (visible, tables)):
-            step.result()
+        if visible and visible.result() < count_executors(context):
+            require_visible_files(context, plan)
+        if tables:
+            tables.result()
     with keep_phase(plan.folder, Phase.REPLAY, chunk_ids[0]), explain_heap_errors(spark, plan):
         for manifest in replay_chunks(spark, plan, chunks):
             log.print_finished(manifest)

@@ -40,8 +40,11 @@ class _Answer(NamedTuple):
     error: str = ""
 
 
-def require_visible_files(context: SparkContext, plan: Plan) -> None:
+def require_visible_files(context: SparkContext, plan: Plan) -> int:
     """Check that the executors can read the input of a plan, and that other machines see what they write.
+
+    Returns:
+        The number of checked executors. Others can join later.
 
     Raises:
         CountError: when the driver does not see the files of executors.
@@ -49,12 +52,12 @@ def require_visible_files(context: SparkContext, plan: Plan) -> None:
         StorageError: when executors cannot read the input.
     """
     if plan.home.is_shared:
-        _require_shared_disk(context, plan.staging(WINDOWS), [file.path for file in plan.inputs])
-    else:
-        _require_stored_files(plan)
+        return _require_shared_disk(context, plan.staging(WINDOWS), [file.path for file in plan.inputs])
+    _require_stored_files(plan)
+    return count_executors(context)
 
 
-def _require_shared_disk(context: SparkContext, folder: Path, inputs: Sequence[str]) -> None:
+def _require_shared_disk(context: SparkContext, folder: Path, inputs: Sequence[str]) -> int:
     """Check that driver and executors see the files of each other: staged files and the input files of a job.
 
     Each executor writes a marker into a folder, and looks for one input file of each folder. Nothing is written if
@@ -66,12 +69,15 @@ def _require_shared_disk(context: SparkContext, folder: Path, inputs: Sequence[s
         folder: folder of the staged files.
         inputs: the paths of all input files.
 
+    Returns:
+        The number of executors that answered.
+
     Raises:
         CountError: naming the machines whose files the driver doesn't see, the folder, and the remedy.
         StorageError: naming the machine, the input file, and the remedy.
     """
     if _is_one_process(context):
-        return
+        return 0
     # A file that the driver doesn't find was removed, which another check reports.
     by_folder = {os.path.dirname(path): path for path in inputs if not is_in_store(path) and os.path.exists(path)}  # noqa: PTH110, PTH120 - of thousands of files
     files = list(by_folder.values())[:_MAX_INPUT_FOLDERS]
@@ -82,7 +88,8 @@ def _require_shared_disk(context: SparkContext, folder: Path, inputs: Sequence[s
             tasks = _count_tasks(context)
             numbers = context.parallelize(range(tasks), tasks)
             answers += numbers.mapPartitions(partial(_answer, str(probe), files)).collect()
-            if len({(answer.host, answer.parent) for answer in answers}) >= _count_executors(context):
+            executors = {(answer.host, answer.parent) for answer in answers}
+            if len(executors) >= count_executors(context):
                 break
         _require_markers(probe, answers)
     finally:
@@ -95,6 +102,7 @@ def _require_shared_disk(context: SparkContext, folder: Path, inputs: Sequence[s
             " same command again; finished chunks are kept"
         )
         raise StorageError(msg)
+    return len(executors)
 
 
 def _answer(probe: str, files: Sequence[str], _: Iterable[int]) -> Iterator[_Answer]:
@@ -149,10 +157,11 @@ def _is_one_process(context: SparkContext) -> bool:
 
 def _count_tasks(context: SparkContext) -> int:
     """Return the number of small tasks after which every executor has probably had some."""
-    return 2 * max(context.defaultParallelism, _count_executors(context))
+    return 2 * max(context.defaultParallelism, count_executors(context))
 
 
-def _count_executors(context: SparkContext) -> int:
+def count_executors(context: SparkContext) -> int:
+    """Return the number of executors of an application without its driver."""
     store = context._jsc.sc().statusStore()  # noqa: SLF001 - PySpark has no API for executors
     executors = store.executorList(True)  # noqa: FBT003 - Java has no keyword arguments
     return sum(str(executors.apply(number).id()) != "driver" for number in range(int(executors.size())))
