@@ -18,6 +18,8 @@ from pyspark.sql import SparkSession
 from backstream.eventtime.instants import DAY_MS
 from benchmarks import shapes, table
 
+pytestmark = pytest.mark.slow
+
 TOY = ["--only", "job", "--rows", "3000", "--rounds", "1", "--heap", "1g"]
 
 

@@ -22,7 +22,7 @@ from backstream.runs.plan import Mode, Plan
 from backstream.runs.results import Audit, CheckOutcome
 from backstream.runs.verification import Receipt
 
-pytestmark = pytest.mark.usefixtures("spark")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("spark")]
 STAGED = "a file staged for table `events{}` breaks its contract"
 GONE, CUT, TWICE, OTHER = (
     "there is no such file",

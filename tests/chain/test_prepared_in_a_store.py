@@ -23,6 +23,8 @@ from backstream.variables import CACHE_VARIABLE, CATALOG_VARIABLE, HOME_VARIABLE
 from backstream.workflow import audit_run, plan_run, prepare_source, publish_run
 from backstream.workflow.plan_request import PlanRequest
 
+pytestmark = pytest.mark.slow
+
 EVENTS: list[dict[str, Any]] = [
     {
         "at": instant_text(event_ms),

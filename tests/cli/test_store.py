@@ -20,6 +20,8 @@ from backstream.lake.storage import Warehouse
 from backstream.runs.home import Home
 from backstream.variables import CATALOG_VARIABLE, HOME_VARIABLE, WAREHOUSE_VARIABLE
 
+pytestmark = pytest.mark.slow
+
 RANGE = ["--since", "2024-03-01", "--until", "2024-03-03", "--mode", "replay"]
 
 

@@ -15,6 +15,8 @@ from tests.lake.postgres import QUICK, binaries, running
 from backstream.runs.home import Home
 from backstream.variables import CATALOG_VARIABLE
 
+pytestmark = pytest.mark.slow
+
 COMMIT = r"create .*/clicks/metadata/.*-m\d+.avro"
 PUBLISH = "could not publish clicks 2024-03-01T00:00Z to 2024-03-04T00:00Z: the catalog failed: "
 POINTS = {

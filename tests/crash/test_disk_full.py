@@ -16,6 +16,8 @@ from backstream.lake.ledger import list_runs
 from backstream.runs.home import Home
 from backstream.runs.status import RunStatus
 
+pytestmark = pytest.mark.slow
+
 
 class Point(NamedTuple):
     """The moment at which the disk is full, and the beginning of the error."""

@@ -24,6 +24,8 @@ from tests.crash.world import HERE, World
 from backstream.runs.finished_chunks import is_staged
 from backstream.runs.manifest import Manifest
 
+pytestmark = pytest.mark.slow
+
 KILLS = int(os.environ.get("BACKSTREAM_KILLS", "9"))
 SEED = os.environ.get("BACKSTREAM_SEED", "1")
 READERS = ("pyiceberg", "duckdb", "spark")

@@ -8,6 +8,8 @@ import pytest
 from tests.crash.conftest import DAYS
 from tests.crash.world import World
 
+pytestmark = pytest.mark.slow
+
 METADATA = r"create .*/clicks/metadata/.*-m\d+.avro"
 """The first file that the commit of the windows writes."""
 

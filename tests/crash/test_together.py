@@ -18,6 +18,8 @@ from backstream.lake.ledger import list_runs
 from backstream.lake.reader import load_published_rows
 from backstream.runs.status import RunStatus
 
+pytestmark = pytest.mark.slow
+
 PUBLISHERS = 6
 BOTH = pytest.mark.parametrize("world", ["sqlite", "postgres"], indirect=True)
 

@@ -29,6 +29,8 @@ from backstream.runs.home import Home
 from backstream.source.raw_files import list_raw_files
 from backstream.workflow.plan_request import PlanRequest
 
+pytestmark = pytest.mark.slow
+
 
 def init(folder: Path, *arguments: str) -> Any:
     """Run the command in a folder, without a terminal."""

@@ -19,6 +19,8 @@ from backstream.runs.plan import Plan
 if TYPE_CHECKING:
     from tests.lake.conftest import Lake
 
+pytestmark = pytest.mark.slow
+
 PUBLISHER = Path(__file__).parent / "publisher.py"
 
 

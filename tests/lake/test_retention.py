@@ -26,6 +26,8 @@ from backstream.runs.plan import Plan
 from backstream.runs.results import Publication, Verdict
 from backstream.runs.status import RunStatus
 
+pytestmark = pytest.mark.slow
+
 RANGE = ("2013-02-01", "2013-02-02")
 METRICS = [("EWR", 3)]
 

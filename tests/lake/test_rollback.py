@@ -23,6 +23,8 @@ from backstream.runs.status import RunStatus
 if TYPE_CHECKING:
     from tests.lake.conftest import Lake
 
+pytestmark = pytest.mark.slow
+
 DAY = ("2013-02-01", "2013-02-02")
 
 

@@ -26,6 +26,8 @@ from backstream.workflow.check_definition import check_definition
 from backstream.workflow.prepare import prepare_source
 from backstream.workflow.prepared_batches import PreparedFiles
 
+pytestmark = pytest.mark.slow
+
 EVENTS = make_events(40)
 
 

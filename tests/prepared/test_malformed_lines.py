@@ -22,6 +22,8 @@ from backstream.quality.evidence import UnreadableRecord
 from backstream.runs.home import Home
 from backstream.workflow.prepare import prepare_source
 
+pytestmark = pytest.mark.slow
+
 GOOD = list(map(json.dumps, map(nested, make_events(40))))
 COMPRESSIONS: Mapping[str, Callable[[bytes], bytes]] = {
     "": bytes,

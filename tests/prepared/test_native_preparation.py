@@ -21,6 +21,8 @@ from backstream.spark.preparation.prepare import prepare_files
 from backstream.spark.preparation.settings import Preparation
 from backstream.workflow.prepare import prepare_source
 
+pytestmark = pytest.mark.slow
+
 DEFINITION = """
 name = "orders"
 {header}

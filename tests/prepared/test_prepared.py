@@ -25,6 +25,8 @@ from backstream.runs.input_notes import describe_inputs
 from backstream.workflow.prepare import prepare_source
 from backstream.workflow.stale import find_stale_days
 
+pytestmark = pytest.mark.slow
+
 NESTED_COLUMNS = """
 [source.columns]
 partition = "int"

@@ -32,6 +32,8 @@ from backstream.workflow.check_definition import check_definition
 from backstream.workflow.check_sample import check_sample
 from backstream.workflow.stale import find_stale_days
 
+pytestmark = pytest.mark.slow
+
 Settings = Mapping[str, str]
 WATERMARKS: Mapping[str, Settings] = {
     "one delay, from the index": {

@@ -10,6 +10,8 @@ from tests.quality.mutations import MUTATIONS, table
 from backstream.quality.suites import load_suite
 from backstream.runs.results import Audit, CheckOutcome, Severity
 
+pytestmark = pytest.mark.slow
+
 PAGE = Path(__file__).parents[2] / "docs" / "quality.md"
 
 

@@ -14,6 +14,8 @@ from tests.workflow.history import write_clicks
 from backstream.reconcile.causes import Cause
 from backstream.reconcile.comparison import Reconciliation
 
+pytestmark = pytest.mark.slow
+
 VALUES = ["clicks", "seconds", "longest", "mean"]
 
 

@@ -32,6 +32,8 @@ from backstream.runs.plan import Plan
 from backstream.workflow import prepare_source
 from backstream.workflow.stale import find_stale_days
 
+pytestmark = pytest.mark.slow
+
 ORDERS = 'format = "iceberg"\npath = "archive.sales.orders"\nkey = ["user"]\n' + PLAIN
 
 

@@ -36,6 +36,8 @@ from backstream.variables import WAREHOUSE_VARIABLE
 from backstream.workflow import prepare_source
 from backstream.workflow.stale import find_stale_days
 
+pytestmark = pytest.mark.slow
+
 VARIABLES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL")
 
 

@@ -27,6 +27,8 @@ from backstream.runs.home import Home
 from backstream.spark.delay_analysis import DelayHistograms, measure_delays
 from backstream.workflow.advise import AdviceRequest, AssumedSettings, prepare_advice
 
+pytestmark = pytest.mark.slow
+
 DEFINITION = """\
 name = "events"
 window = {window}

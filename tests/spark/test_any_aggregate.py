@@ -18,6 +18,8 @@ from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Mode
 from backstream.spark.chunk_job import replay_chunks
 
+pytestmark = pytest.mark.slow
+
 AGGREGATES = {
     "events": "count(*)",
     "total": "sum(value)",

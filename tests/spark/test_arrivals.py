@@ -24,6 +24,8 @@ from backstream.spark.source import read_schema
 from backstream.workflow.plan_request import PlanRequest
 from backstream.workflow.planning import plan_run
 
+pytestmark = pytest.mark.slow
+
 WINDOW = {"kind": "sliding", "size": "150m", "slide": "1h", "offset": "7m"}
 
 

@@ -25,6 +25,8 @@ from backstream.spark.watermarks.compress import timeline_of_maxima
 from backstream.spark.watermarks.partial_streams import StreamSlice
 from backstream.spark.watermarks.timeline import WatermarkTimeline
 
+pytestmark = pytest.mark.slow
+
 PARTITIONS = ("a", "b", "c")
 INDEX = ("path", "source_partition", "arrival_bucket")
 

@@ -35,6 +35,8 @@ from backstream.spark.table_frames import TableFrames, table_frames, window_resu
 from backstream.spark.watermarks.resolve import resolve_lateness
 from backstream.spark.windows.fixed_windows import FixedWindows
 
+pytestmark = pytest.mark.slow
+
 CUTS = [*((kind, "1d") for kind in WINDOWS), ("sliding", "3d")]
 
 

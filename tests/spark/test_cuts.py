@@ -17,6 +17,8 @@ from backstream.runs.manifest import Manifest, sum_fates
 from backstream.runs.plan import Mode, Plan
 from backstream.spark.chunk_job import replay_chunk, replay_chunks
 
+pytestmark = pytest.mark.slow
+
 TABLES = ("", "panes", "metrics", "dropped")
 
 

@@ -32,6 +32,8 @@ from backstream.spark.watermarks import join
 from backstream.spark.watermarks.join import add_watermarks
 from backstream.spark.watermarks.user_generators import timeline_of_events
 
+pytestmark = pytest.mark.slow
+
 
 def case_of(chance: random.Random, number: int) -> dict[str, Any]:
     """Return a random stream whose watermark also moves between ticks."""

@@ -23,6 +23,8 @@ from backstream.runs.plan import Mode
 from backstream.spark.chunk_job import replay_chunks
 from backstream.workflow.prepare import prepare_source
 
+pytestmark = pytest.mark.slow
+
 CODE = """\
 import numpy as np
 

@@ -23,6 +23,8 @@ from backstream.spark.watermarks.join import add_watermarks
 from backstream.spark.watermarks.timeline import WatermarkTimeline
 from backstream.spark.watermarks.user_generators import timeline_of_events
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = '''
 class Moody:
     """A generator that emits at some records and ticks, sometimes falling, and partly follows the clock."""

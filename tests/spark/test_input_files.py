@@ -28,6 +28,8 @@ from backstream.runs.plan import Mode
 from backstream.spark.chunk_job import replay_chunks
 from backstream.variables import HOME_VARIABLE
 
+pytestmark = pytest.mark.slow
+
 AGGREGATES = """\
 [aggregates]
 clicks = "count(*)"

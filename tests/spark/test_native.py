@@ -20,6 +20,8 @@ from backstream.native import task_cuts
 from backstream.runs.plan import Mode
 from backstream.spark.chunk_job import replay_chunks
 
+pytestmark = pytest.mark.slow
+
 KINDS = ["tumbling", "tumbling with an offset", "sliding", "sliding, size no multiple", "cumulate", "session"]
 
 

@@ -26,6 +26,8 @@ from backstream.native.task_runner import run_native_task
 from backstream.runs.plan import Mode
 from backstream.runs.table_schemas import QUARANTINE_TABLE
 
+pytestmark = pytest.mark.slow
+
 DAY = datetime(2024, 3, 1, tzinfo=UTC)
 SUMS = {
     "events": "count(*)",

@@ -24,6 +24,8 @@ from backstream.spark.chunk_job import replay_chunks
 from backstream.spark.table_frames import window_results
 from backstream.spark.watermarks.compress import ClockColumns, compress_events
 
+pytestmark = pytest.mark.slow
+
 NAMES = {"A": "10", "B": "2", "C": "-1"}
 """Numbers whose order differs from their order as text."""
 

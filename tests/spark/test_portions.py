@@ -28,6 +28,8 @@ from backstream.spark.watermarks.partial_streams import split_ticks, timeline_of
 from backstream.spark.watermarks.tick_maxima import TickMerger, merge_maxima
 from backstream.spark.watermarks.user_generators import timeline_of_events
 
+pytestmark = pytest.mark.slow
+
 DAY_OF_HOURS = SourceClock(0, HOUR_MS, DAY_MS)
 
 

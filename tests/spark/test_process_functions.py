@@ -26,6 +26,8 @@ from backstream.runs.manifest import Manifest, sum_fates
 from backstream.runs.plan import Mode, Plan
 from backstream.spark.chunk_job import replay_chunk, replay_chunks
 
+pytestmark = pytest.mark.slow
+
 MODULE = "tests.spark.user_functions"
 COLUMNS = {"what": "string", "total": "bigint", "records": "int", "watermark_ms": "bigint"}
 HOURS = {"kind": "tumbling", "size": "1h"}

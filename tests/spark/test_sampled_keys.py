@@ -16,6 +16,8 @@ from backstream.runs.plan import Mode
 from backstream.spark.chunk_job import replay_chunks
 from backstream.workflow.preview.computation import compute_sampled_rows, needed_span, reason_for_spark
 
+pytestmark = pytest.mark.slow
+
 SHARE = 0.53
 """It selects some of the three keys."""
 

@@ -21,6 +21,8 @@ from backstream.spark.sessions.found_sessions import Sessions, find_sessions, pe
 from backstream.spark.sessions.islands import EVENTS, SessionColumns
 from backstream.spark.sessions.session_panes import all_sessions, session_firings, session_panes, session_records
 
+pytestmark = pytest.mark.slow
+
 MERGING = {"events": "count(*)", "total": "sum(value)"}
 NOT_MERGING = {**MERGING, "kinds": "count(distinct value)"}
 MET = (

@@ -18,6 +18,8 @@ from backstream.spark.sessions.islands import SessionColumns
 from backstream.spark.sessions.session_panes import session_firings, session_panes, session_records
 from backstream.spark.sessions.session_windows import EventsBetween, find_halo
 
+pytestmark = pytest.mark.slow
+
 AGGREGATES = {"events": "count(*)", "total": "sum(value)"}
 ORDER = ("event_time_ms", "arrival_seq", "key", "fate")
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 from tests.spark.test_parity import comparable, random_case, random_record
 
 from backstream.conformance import reference_engine
 from backstream.conformance.cases import parse_case
 from backstream.conformance.spark_engine import new_engine
+
+pytestmark = pytest.mark.slow
 
 CASES = 300
 KINDS = ["monotonous", "bounded", "bounded", "punctuated", "punctuated", "time_lag", "none"]

@@ -32,6 +32,8 @@ from backstream.variables import HOME_VARIABLE
 from backstream.workflow.advice_text import advice_text
 from backstream.workflow.advise import AdviceRequest, prepare_advice, recommend_delay
 
+pytestmark = pytest.mark.slow
+
 PROJECT = Path(__file__).parents[2]
 FLIGHTS = PROJECT / "pipelines" / "definitions" / "flights.toml"
 DOCUMENTATION = PROJECT / "docs" / "watermarks.md"

@@ -18,6 +18,8 @@ from backstream.runs.plan import Mode, Plan
 from backstream.spark.chunk_job import replay_chunk, replay_chunks
 from backstream.workflow import audit_run, publication_text, publish_run, report_run
 
+pytestmark = pytest.mark.slow
+
 NEVER = datetime(9999, 12, 31, tzinfo=UTC)
 BEFORE_ALL = datetime(1969, 7, 20, tzinfo=UTC)
 

@@ -26,6 +26,8 @@ from backstream.workflow.prepare import prepare_source
 from backstream.workflow.publish import publication_text
 from backstream.workflow.stale import find_stale_days
 
+pytestmark = pytest.mark.slow
+
 MODULE = "tests.spark.user_functions"
 LIMITS = {name: {"warn": 1, "fail": 1} for name in ("late_ratio", "dropped_ratio", "missing_ratio")}
 JOB = {
