@@ -23,6 +23,8 @@ from pyspark.sql import SparkSession
 
 from benchmarks import spark_jobs
 
+pytestmark = pytest.mark.slow
+
 ROWS = 2_000
 
 

@@ -20,6 +20,8 @@ from backstream.runs.home import Home
 from backstream.spark.session import SMALL_DATA_SETTINGS
 from backstream.variables import HOME_VARIABLE
 
+pytestmark = pytest.mark.slow
+
 PUBLICATION = Home(Path()).run("clicks", "any").publication.name
 DAYS = ["--since", "2024-03-01", "--until", "2024-03-04"]
 

@@ -37,6 +37,8 @@ from backstream.variables import CATALOG_VARIABLE, HOME_VARIABLE
 from backstream.workflow import plan_run
 from backstream.workflow.plan_request import PlanRequest
 
+pytestmark = pytest.mark.slow
+
 POLL_S, PATIENCE_S = 0.02, 300
 RANGE = ["--since", "2024-03-01", "--until", "2024-03-04", "--mode", "replay"]
 Condition = Callable[[Path], bool]

@@ -20,6 +20,8 @@ from backstream.spark.java import (
 )
 from backstream.variables import CLASS_ARCHIVE_VARIABLE
 
+pytestmark = pytest.mark.slow
+
 TO_STDERR = "-XX:+DisplayVMOutputToStderr"
 JOB = """
 from backstream.spark.session import local_session

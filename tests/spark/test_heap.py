@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from pyspark import SparkContext
 from typer.testing import CliRunner
 
 from backstream.cli import app
-from backstream.errors import SpecError
+from backstream.errors import HeapError, SpecError
 from backstream.spark import heap
-from backstream.spark.heap import Heap, driver_heap, machine_memory_bytes
+from backstream.spark.failures import explain_heap_errors
+from backstream.spark.heap import OUT_OF_MEMORY_STATUS, Heap, driver_heap, machine_memory_bytes
 
 GB = 2**30
 VARIABLES = (
@@ -181,3 +186,23 @@ def test_who_runs_out_of_memory_reads_which_setting_to_raise_and_no_trace_of_jav
         "hint: increase BACKSTREAM_DRIVER_MEMORY, and run the same command again; finished chunks are kept\n"
     ), child.stderr
     assert "\tat " not in child.stderr
+
+
+class EndedJavaError(Exception):
+    """An error of Java whose message is gone with Java."""
+
+    def __str__(self) -> str:
+        raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+
+
+@pytest.mark.parametrize(("status", "error"), [(OUT_OF_MEMORY_STATUS, HeapError), (0, EndedJavaError)])
+def test_java_can_end_before_its_error_is_read(
+    monkeypatch: pytest.MonkeyPatch, status: int, error: type[Exception]
+) -> None:
+    java = subprocess.Popen(["sh", "-c", f"exit {status}"])
+    monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=java))
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: {"spark.driver.memory": "512m"}))
+    plan: Any = SimpleNamespace(run_id="a-run")
+    with pytest.raises(error), explain_heap_errors(spark, plan):
+        raise EndedJavaError
+    assert java.wait() == status

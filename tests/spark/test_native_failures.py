@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from tests.spark.native_failures import ATTEMPTS, MANY
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -18,6 +18,8 @@ from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Mode
 from backstream.spark.session import SMALL_DATA_SETTINGS
 
+pytestmark = pytest.mark.slow
+
 GENERATOR = """\
 from company.margins import MARGIN_MS
 

@@ -17,6 +17,8 @@ from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Mode, Plan
 from backstream.spark.chunk_job import replay_chunks
 
+pytestmark = pytest.mark.slow
+
 MODULE = "tests.spark.user_functions"
 COLUMNS = {"events": "bigint", "total": "long"}
 

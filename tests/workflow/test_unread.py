@@ -14,6 +14,8 @@ from backstream.runs.plan import Plan
 from backstream.spark.chunk_job import replay_chunk
 from backstream.workflow import audit_run, publish_run
 
+pytestmark = pytest.mark.slow
+
 TEXTS = {**COLUMNS, "happened_at": pa.string()}
 HOURS = range(24)
 

@@ -29,6 +29,7 @@ _STOPPED = (
     "Java server",
 )
 """Texts of errors that a caller gets while Java ends."""
+_DISCONNECTED = (Py4JNetworkError, ConnectionError)
 _END_S = 15.0
 
 
@@ -60,10 +61,13 @@ def explain_heap_errors(spark: SparkSession, plan: Plan, by: str = SETTING) -> I
 
 def _is_out_of_memory(error: Exception) -> bool:
     """Return whether Java ran out of memory: by its error, or by its exit status if it ended without an error."""
-    if _OUT_OF_MEMORY in str(error):
+    try:
+        message = str(error)
+    except _DISCONNECTED as disconnected:  # Java has ended, and only Java has the message
+        error, message = disconnected, ""
+    if _OUT_OF_MEMORY in message:
         return True
-    is_disconnected = isinstance(error, (Py4JNetworkError, ConnectionError))
-    if not is_disconnected and not any(text in str(error) for text in _STOPPED):
+    if not isinstance(error, _DISCONNECTED) and not any(text in message for text in _STOPPED):
         return False
     gateway = SparkContext._gateway  # noqa: SLF001 - only the gateway has the process
     java: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
