@@ -17,6 +17,8 @@ from backstream.lake.published_windows import load_published_windows
 from backstream.variables import CATALOG_VARIABLE
 from backstream.workflow.stale import find_stale_days
 
+pytestmark = pytest.mark.slow
+
 SMALL = Shape(rows=90, days=3, runs=4)
 COMMANDS = (
     "plan",

@@ -23,7 +23,7 @@ from backstream.workflow.plan_request import PlanRequest
 from backstream.workflow.planning import plan_run
 from backstream.workflow.stale import find_stale_days
 
-pytestmark = pytest.mark.usefixtures("spark")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("spark")]
 FILTER = 'partition_filter = { columns = ["dt"], slack = "1d" }\n'
 THIRD = ("2024-03-03", "2024-03-04")
 
