@@ -26,7 +26,7 @@ from backstream.source.files import inspect_files, list_source_files
 from backstream.spark.arrival_index import bucket_events
 from backstream.spark.chunk_job import replay_chunks
 from backstream.spark.schemas import PARTITION_NUMBER
-from backstream.spark.sessions import clean_sessions, found_sessions, session_panes
+from backstream.spark.sessions import found_sessions, session_panes
 from backstream.spark.sessions.islands import SessionColumns
 from backstream.spark.shuffle_free import aggregate_by_time_range
 from backstream.spark.source import FILE_SIZE, EventFiles, read_schema
@@ -96,7 +96,7 @@ def recorded(spark: SparkSession, parquet: Path) -> EventFiles:
 def recompute(stream: EventFiles, window: FixedWindow | Session) -> DataFrame:
     """Return `events` and `total` per key and window, by event time alone."""
     if isinstance(window, Session):
-        return clean_sessions.aggregate_sessions(_sessions(stream.all(), window, is_replay=False))
+        return found_sessions.aggregate_sessions(_sessions(stream.all(), window, is_replay=False))
     return _aggregate(stream, window, aggregation.aggregate_windows)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from backstream.quality.suites import FRAMES, list_suites, load_suite
-from backstream.runs.bundled_files import bundled_folder
+from backstream.runs.home import bundled_folder
 from docs.generator.markdown import code, document, prose, table
 
 _INTRODUCTION = """\

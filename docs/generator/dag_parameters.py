@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from backstream.definition.loader import load_definition
-from backstream.runs.bundled_files import bundled_folder
+from backstream.runs.home import bundled_folder
 from docs.generator.markdown import code, document, prose, sentence, table
 
 _SUFFIX = "_params"

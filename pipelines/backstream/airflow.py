@@ -18,7 +18,7 @@ from airflow.sdk import DAG
 from backstream.orchestration.dag_options import CONNECTION_ID, POOL, DagOptions
 from backstream.orchestration.dags import build_dags, require_valid
 from backstream.orchestration.definitions import find_folders, load_definitions, require_folders
-from backstream.orchestration.task_group import BackfillTaskGroup
+from backstream.orchestration.run_tasks import BackfillTaskGroup
 
 __all__ = ["BackfillTaskGroup", "backfill_dags", "require_valid_definitions"]
 

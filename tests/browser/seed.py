@@ -25,12 +25,19 @@ from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS, instant_ms
 from backstream.lake.ledger import record_checks, record_run, run_row
 from backstream.lake.publish import publish_range
 from backstream.quality.audit_frame import WINDOW_COLUMNS
-from backstream.runs.approval_request import ApprovalRequest
 from backstream.runs.dataset_state import DatasetState, DayIssue, write_day_totals
 from backstream.runs.home import Home
 from backstream.runs.plan import ArrivalOrder, Chunk, InputFile, Mode, Plan
 from backstream.runs.requests import RunRequest
-from backstream.runs.results import Audit, Check, CheckOutcome, Publication, Severity, worst_verdict
+from backstream.runs.results import (
+    ApprovalRequest,
+    Audit,
+    Check,
+    CheckOutcome,
+    Publication,
+    Severity,
+    worst_verdict,
+)
 from backstream.runs.status import RunStatus
 from backstream.runs.table_schemas import Column, windows_table
 from backstream.workflow.dataset_state import compute_day_totals

@@ -17,10 +17,9 @@ from tests.chain.job import KINDS, plan_of, publish, rows_published, write_defin
 from backstream.errors import BackstreamError
 from backstream.jobs import replay
 from backstream.runs.manifest import load_manifests
-from backstream.runs.phases import Phase, find_phase
 from backstream.runs.plan import Mode, Plan
-from backstream.runs.results import Audit, CheckOutcome
-from backstream.runs.verification import Receipt
+from backstream.runs.progress import Phase, find_phase
+from backstream.runs.results import Audit, CheckOutcome, Receipt
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("spark")]
 STAGED = "a file staged for table `events{}` breaks its contract"

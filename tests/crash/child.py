@@ -12,9 +12,8 @@ import pyarrow.parquet as pq
 from backstream.errors import BackstreamError
 from backstream.eventtime.instants import DAY_MS
 from backstream.eventtime.intervals import Interval
-from backstream.runs.finished_chunks import load_finished_manifest
 from backstream.runs.home import Home
-from backstream.runs.manifest import Manifest, StagedFile
+from backstream.runs.manifest import Manifest, StagedFile, load_finished_manifest
 from backstream.runs.plan import Chunk, Mode, Plan
 from backstream.runs.table_schemas import WINDOWS
 from backstream.workflow import audit_run, plan_run, publish_run, record_failure, report_run

@@ -21,8 +21,7 @@ import pytest
 from tests.crash.conftest import DAYS
 from tests.crash.world import HERE, World
 
-from backstream.runs.finished_chunks import is_staged
-from backstream.runs.manifest import Manifest
+from backstream.runs.manifest import Manifest, is_staged
 
 pytestmark = pytest.mark.slow
 

@@ -27,9 +27,8 @@ from backstream.errors import StorageError
 from backstream.eventtime.intervals import Interval
 from backstream.lake.catalog import open_catalog_for_writing
 from backstream.lake.catalog_address import table_identifier
-from backstream.runs.finished_chunks import is_staged
 from backstream.runs.home import Home
-from backstream.runs.manifest import Manifest
+from backstream.runs.manifest import Manifest, is_staged
 from backstream.runs.plan import Mode, Plan
 from backstream.spark.chunk_job import replay_chunk
 from backstream.spark.session import SMALL_DATA_SETTINGS

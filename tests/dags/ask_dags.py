@@ -246,7 +246,7 @@ def _restated(run_type: str, *, is_paused: bool = False) -> Any:
 
     from backstream.definition.loader import load_definition
     from backstream.orchestration.dags import backfill_dag
-    from backstream.runs.bundled_files import bundled_folder
+    from backstream.runs.home import bundled_folder
 
     path = bundled_folder("definitions") / "flights.toml"
     task: Any = backfill_dag(load_definition(path), path).get_task("restate")

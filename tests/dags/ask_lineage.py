@@ -15,7 +15,7 @@ def lineage(definition: str, plan: str) -> dict[str, Any]:
     from airflow.sdk import Asset
     from openlineage.client.serde import Serde
 
-    from backstream.orchestration.result_operators import AuditOperator, PublishOperator
+    from backstream.orchestration.run_operators import AuditOperator, PublishOperator
 
     result = {"plan_path": plan, "definition_path": definition}
     audit = AuditOperator(task_id="audit", **result)

@@ -181,7 +181,7 @@ def _check(form: dict[str, Any], **source: Any) -> None:
 
     from backstream.definition.loader import load_definition, parse_definition
     from backstream.orchestration.dags import reprocess_dag
-    from backstream.runs.bundled_files import bundled_folder
+    from backstream.runs.home import bundled_folder
 
     path = bundled_folder("definitions") / "flights.toml"
     content = load_definition(path).model_dump(mode="json")

@@ -14,7 +14,7 @@ from tests.definition.clicks import Lines, written
 from backstream.definition.loader import json_schema, parse_definition
 from backstream.eventtime.instants import HOUR_MS, MINUTE_MS
 from backstream.eventtime.windows import Sliding, Tumbling
-from backstream.runs.bundled_files import bundled_folder
+from backstream.runs.home import bundled_folder
 
 EVERYTHING: Lines = {
     "window": '{ kind = "sliding", size = "90m", slide = "30m", offset = "-10m" }',

@@ -8,7 +8,7 @@ import pytest
 from tests.definition.clicks import CLICKS
 
 from backstream.definition.loader import load_definition
-from backstream.definition.window_sections import TumblingWindow
+from backstream.definition.result_sections import TumblingWindow
 from backstream.errors import SpecError
 from backstream.eventtime.instants import HOUR_MS
 

@@ -14,17 +14,14 @@ from backstream.cli import app
 from backstream.definition.loader import json_schema
 from backstream.lake import catalog, snapshots
 from backstream.lake.ledger import CHECKS_TABLE, RUNS_TABLE
-from backstream.runs.approval_request import ApprovalRequest
-from backstream.runs.dataset_state import DatasetState, DayIssue, DayTotals
-from backstream.runs.dismissals import Dismissal
+from backstream.runs.dataset_state import DatasetState, DayIssue, DayTotals, ReconciledDay
 from backstream.runs.handover_bundle import HandoverBundle
 from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest, StagedFile
 from backstream.runs.plan import Chunk, InputFile, Plan, PlannedTable
 from backstream.runs.plan_summary import PlanSummary
-from backstream.runs.reconciled_days import ReconciledDay
-from backstream.runs.requests import RunRequest
-from backstream.runs.results import ApprovalDecision, Audit, Check, Publication
+from backstream.runs.requests import Dismissal, RunRequest
+from backstream.runs.results import ApprovalDecision, ApprovalRequest, Audit, Check, Publication
 from backstream.runs.table_schemas import (
     METRICS_TABLE,
     QUARANTINE_TABLE,

@@ -13,8 +13,7 @@ from pyiceberg.transforms import DayTransform
 
 from backstream.errors import CommitError, ConflictError, ContractError
 from backstream.lake import commit, publish
-from backstream.lake.data_files import to_data_files
-from backstream.lake.file_copies import copy_data_files
+from backstream.lake.data_files import copy_data_files, to_data_files
 from backstream.lake.publish import publish_range
 from backstream.lake.reader import load_rows
 from backstream.lake.rollback import roll_back_run

@@ -19,7 +19,7 @@ from tests.lake.store import BUCKET, Store
 
 from backstream.errors import BackstreamError, ContractError, SetupError, SpecError, StorageError
 from backstream.eventtime.instants import DAY_MS, HOUR_MS
-from backstream.lake import file_copies, maintenance, storage
+from backstream.lake import data_files, maintenance, storage
 from backstream.lake import publish as publishing
 from backstream.lake.catalog import open_catalog_for_writing
 from backstream.lake.maintenance import vacuum_tables
@@ -46,7 +46,7 @@ def place() -> str:
     return Warehouse.from_home(Home(Path("nowhere"))).display_text.removeprefix("s3://")
 
 
-def data_files(s3: Store, run_id: str = "") -> set[str]:
+def stored_files(s3: Store, run_id: str = "") -> set[str]:
     """Return the data files of the windows, of one run or of all runs."""
     return s3.keys(f"{place()}/backstream/flights/data/{run_id}".rstrip("/"))
 
@@ -81,7 +81,7 @@ def test_a_range_is_published_replaced_shown_as_it_was_and_rolled_back(lake: Lak
 
     assert lake.departures() == {AT: 1, "2013-02-02T05:00Z": 2}
     locations = [task.file.file_path for task in lake.table().scan().plan_files()]
-    assert {location.removeprefix("s3://") for location in locations} <= data_files(s3)
+    assert {location.removeprefix("s3://") for location in locations} <= stored_files(s3)
     assert not lake.home.warehouse.exists()
 
 
@@ -121,14 +121,14 @@ def test_files_that_a_job_staged_in_the_warehouse_are_published_without_copies(l
     lake.publish(*LATER, {AT: 1, "2013-02-02T05:00Z": 2})
     plan = lake.plan(*DAY, "again")
     manifests = staged_in_warehouse(lake, plan, {AT: 7})
-    before = data_files(s3)
+    before = stored_files(s3)
 
     assert publish_range(plan, manifests).rows == 1
 
     assert lake.departures() == {AT: 7, "2013-02-02T05:00Z": 2}
     [staged] = [file.path for manifest in manifests for file in manifest.files[""]]
     assert staged in {task.file.file_path for task in lake.table().scan().plan_files()}
-    assert {key for key in data_files(s3) - before if not key.endswith("/.publication")} == set()
+    assert {key for key in stored_files(s3) - before if not key.endswith("/.publication")} == set()
 
 
 def test_files_staged_by_lost_attempts_are_removed_from_the_warehouse(
@@ -147,7 +147,7 @@ def test_files_staged_by_lost_attempts_are_removed_from_the_warehouse(
         "the leftover, and the mark of the publication"
     )
 
-    assert data_files(s3) == {used}
+    assert stored_files(s3) == {used}
     assert lake.departures() == {AT: 1}
 
 
@@ -169,7 +169,7 @@ def test_a_publication_and_a_vacuum_of_files_staged_long_ago_do_not_meet(
         patch.setattr(maintenance, "list_reachable_files", list_while_a_run_publishes)
         patch.setattr(storage, "is_older_than_grace", lambda *_: False)  # the mark is of today
         vacuum_tables(lake.home, "flights", WEEK_MS)
-    assert {file.path.removeprefix("s3://") for file in manifests[0].files[""]} <= data_files(s3)
+    assert {file.path.removeprefix("s3://") for file in manifests[0].files[""]} <= stored_files(s3)
 
     monkeypatch.setattr(storage, "time", time)
     filesystem, folder = Stores.from_environment().open(plan.stored_staging(""))
@@ -190,18 +190,18 @@ def test_old_copies_that_were_never_committed_are_removed(
     plan = lake.plan(*DAY, "abandoned")
     manifests = lake.staged(plan, {AT: 2})
     left = _copy_and_die(plan, manifests, s3, monkeypatch)
-    before = data_files(s3)
+    before = stored_files(s3)
 
     young = vacuum_tables(lake.home, "flights", WEEK_MS)
     in_days(monkeypatch, 8)
     reported = vacuum_tables(lake.home, "flights", WEEK_MS, dry_run=True)
-    assert data_files(s3) == before
+    assert stored_files(s3) == before
     old = vacuum_tables(lake.home, "flights", WEEK_MS)
 
     assert young[0].files == 0
     assert reported == old
     assert old[0].files == len(left) + 2, "the copy, and what both runs have staged"
-    assert data_files(s3) == before - left
+    assert stored_files(s3) == before - left
     assert not list(lake.home.staging("flights").rglob("*.parquet"))
     assert lake.departures() == {AT: 1}
     assert refusal(lambda: publish_range(plan, manifests), ContractError).endswith("there is no such file")
@@ -217,7 +217,7 @@ def test_an_old_copy_of_an_active_run_is_kept(lake: Lake, s3: Store, monkeypatch
 
     vacuum_tables(lake.home, "flights", WEEK_MS)
 
-    assert data_files(s3) == left
+    assert stored_files(s3) == left
 
 
 def test_a_grace_period_in_which_a_publication_is_copied_is_too_short(lake: Lake) -> None:
@@ -269,9 +269,9 @@ def test_other_engines_read_the_published_rows(lake: Lake) -> None:
 
 def test_a_deleted_file_is_named(lake: Lake, s3: Store) -> None:
     lake.publish(*DAY, {AT: 1})
-    [old] = data_files(s3)
+    [old] = stored_files(s3)
     second = lake.publish(*DAY, {AT: 7}, trigger="again")
-    [new] = data_files(s3) - {old}
+    [new] = stored_files(s3) - {old}
     for key in (old, new):
         s3.delete(key)
 
@@ -283,7 +283,7 @@ def test_a_deleted_file_is_named(lake: Lake, s3: Store) -> None:
 
 def test_the_changes_of_a_run_are_previewed_without_copies(lake: Lake, s3: Store) -> None:
     lake.publish(*DAY, {AT: 1})
-    before = data_files(s3)
+    before = stored_files(s3)
     plan = lake.plan(*DAY, "again")
     manifests = lake.staged(plan, {AT: 7})
 
@@ -292,7 +292,7 @@ def test_the_changes_of_a_run_are_previewed_without_copies(lake: Lake, s3: Store
 
     reported = {row["aggregate"]: (row["old_value"], row["new_value"]) for row in changes.to_pylist()}
     assert reported["departures"] == ("1", "7")
-    assert data_files(s3) == before
+    assert stored_files(s3) == before
 
 
 def test_a_copy_that_is_not_whole_is_not_published(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,7 +303,7 @@ def test_a_copy_that_is_not_whole_is_not_published(lake: Lake, monkeypatch: pyte
         with known["destination_filesystem"].open_output_stream(target) as file:
             file.write(Path(source).read_bytes()[:100])
 
-    monkeypatch.setattr(file_copies, "copy_files", half)
+    monkeypatch.setattr(data_files, "copy_files", half)
     error_text = refusal(lambda: publish_range(plan, manifests), StorageError).splitlines()
 
     assert re.fullmatch(r"a copy has 100 bytes, its file has \d+", error_text[0])
@@ -319,7 +319,7 @@ def test_the_error_of_a_store_names_the_attempted_action(lake: Lake, monkeypatch
         raise OSError(msg)
 
     with monkeypatch.context() as patch:
-        patch.setattr(file_copies, "copy_files", refused)
+        patch.setattr(data_files, "copy_files", refused)
         error_text = refusal(lambda: publish_range(plan, manifests), StorageError)
 
     assert error_text == (
@@ -429,7 +429,7 @@ def _copy_and_die(
     plan: Plan, manifests: Sequence[Manifest], s3: Store, monkeypatch: pytest.MonkeyPatch
 ) -> set[str]:
     """Return the copies of a publication that was killed before it committed the windows."""
-    before = data_files(s3)
+    before = stored_files(s3)
 
     def die(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -438,4 +438,4 @@ def _copy_and_die(
         patch.setattr(publishing, "append_restatements", die)
         with pytest.raises(KeyboardInterrupt):
             publish_range(plan, manifests)
-    return data_files(s3) - before
+    return stored_files(s3) - before

@@ -41,9 +41,8 @@ from backstream.eventtime.instants import instant_ms
 from backstream.lake import range_copies
 from backstream.lake.catalog import open_catalog_for_writing
 from backstream.lake.commit import commit_snapshot
-from backstream.lake.partitioned_files import write_partitioned_files
 from backstream.lake.publish import publish_range
-from backstream.lake.range_copies import plan_target
+from backstream.lake.range_copies import plan_target, write_partitioned_files
 from backstream.lake.rollback import roll_back_run
 from backstream.lake.target_table import TargetTable
 from backstream.runs.plan import Plan, definition_id

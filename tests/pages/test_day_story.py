@@ -14,13 +14,10 @@ from backstream.pages.day_story import StoryEvent, list_day_events
 from backstream.pages.days import find_day_spans
 from backstream.pages.runs import RunAddress
 from backstream.pages.store import PageStore
-from backstream.runs.approval_request import ApprovalRequest
-from backstream.runs.dataset_state import DayIssue
-from backstream.runs.dismissals import Dismissal
+from backstream.runs.dataset_state import DayIssue, ReconciledDay, record_reconciled_days
 from backstream.runs.home import Home
-from backstream.runs.reconciled_days import ReconciledDay, record_reconciled_days
-from backstream.runs.requests import RunRequest
-from backstream.runs.results import ApprovalDecision
+from backstream.runs.requests import Dismissal, RunRequest
+from backstream.runs.results import ApprovalDecision, ApprovalRequest
 from backstream.runs.status import RunStatus
 from backstream.storage.files import write_json
 

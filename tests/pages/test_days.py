@@ -11,7 +11,6 @@ import pytest
 from backstream.eventtime.instants import DAY_MS, instant_ms
 from backstream.eventtime.intervals import Interval
 from backstream.lake.ledger import RunRow
-from backstream.pages.calendar_grid import calendar_years
 from backstream.pages.days import (
     CalendarDay,
     DayStatus,
@@ -23,6 +22,7 @@ from backstream.pages.days import (
     find_day_spans,
     runs_covering,
 )
+from backstream.pages.views import calendar_years
 from backstream.runs.dataset_state import DatasetState, DayIssue, DayTotals
 from backstream.runs.results import Verdict
 from backstream.runs.status import RunStatus

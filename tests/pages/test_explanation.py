@@ -11,7 +11,7 @@ from backstream.pages.explanation import explanation_page
 from backstream.pages.render import Page
 from backstream.pages.store import PageStore
 from backstream.report.svg import Frame
-from backstream.report.window_timeline import Dot, WindowTimeline, draw_window_timeline
+from backstream.report.timelines import Dot, WindowTimeline, draw_window_timeline
 from backstream.runs.home import Home
 from backstream.variables import HOME_VARIABLE
 

@@ -17,9 +17,8 @@ from backstream.pages.lists import runs_page
 from backstream.pages.render import impact_text
 from backstream.pages.runs import RunAddress, find_report, list_all_runs, list_triggers
 from backstream.pages.store import PageStore
-from backstream.runs.dismissals import Dismissal
 from backstream.runs.home import Home
-from backstream.runs.requests import RunRequest, find_requests, record_end
+from backstream.runs.requests import Dismissal, RunRequest, find_requests, record_end
 from backstream.runs.status import RunStatus
 
 FEB_1, MAR_1 = 1359676800000, 1362096000000

@@ -45,7 +45,7 @@ def loaded() -> dict[str, Any]:
 def visited() -> dict[str, Any]:
     """Return the responses to an anonymous user, and the access checks of each route."""
     from backstream.ui.app import application
-    from backstream.ui.lazy import LazyApplication
+    from backstream.ui.plugin import LazyApplication
 
     return {
         "anonymous": asyncio.run(_anonymous(LazyApplication())),

@@ -18,7 +18,7 @@ from backstream.quality.suites import (
     suite_digest,
     suite_parameters,
 )
-from backstream.runs.bundled_files import bundled_folder
+from backstream.runs.home import bundled_folder
 
 BETWEEN = "(expect_column_values_to_be_between)"
 ENTRY: dict[str, Any] = {

@@ -11,8 +11,8 @@ import pytest
 from tests.reconcile.conftest import TYPES, Published, clicks, counted, labels
 from tests.workflow.history import write_clicks
 
-from backstream.reconcile.causes import Cause
 from backstream.reconcile.comparison import Reconciliation
+from backstream.reconcile.rules import Cause
 
 pytestmark = pytest.mark.slow
 

@@ -19,9 +19,9 @@ from backstream.cli import app
 from backstream.eventtime.instants import instant_ms
 from backstream.lake.catalog import open_catalog_for_writing
 from backstream.lake.catalog_address import table_identifier
-from backstream.reconcile.causes import Cause
 from backstream.reconcile.reconcile import ReconcileRequest, reconcile_dataset
-from backstream.runs.reconciled_days import load_reconciled_days
+from backstream.reconcile.rules import Cause
+from backstream.runs.dataset_state import load_reconciled_days
 from backstream.variables import HOME_VARIABLE
 
 Command = Callable[..., Result]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from backstream.runs import phases
+from backstream.runs import progress
 from backstream.runs.home import RunFolder
-from backstream.runs.phases import Phase, begin_phase, find_phase, keep_phase, withdraw_phase
+from backstream.runs.progress import Phase, begin_phase, find_phase, keep_phase, withdraw_phase
 
 
 def mark(folder: RunFolder, phase: Phase, job: str, second: int) -> None:
@@ -47,7 +47,7 @@ def test_a_withdrawn_mark_is_gone_and_of_equal_times_the_later_phase_counts(tmp_
 def test_a_phase_has_a_heartbeat_until_its_end_even_by_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(phases, "_HEARTBEAT_S", 0.001)
+    monkeypatch.setattr(progress, "_HEARTBEAT_S", 0.001)
     folder, file = RunFolder(tmp_path), tmp_path / "phases" / "audit"
     with suppress(ZeroDivisionError), keep_phase(folder, Phase.AUDIT):
         os.utime(file, (1, 1))

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from backstream.eventtime.instants import DAY_MS
-from backstream.runs.approval_request import ApprovalRequest
 from backstream.runs.home import RunFolder
-from backstream.runs.phases import Phase
-from backstream.runs.results import ApprovalDecision, Audit, Verdict
+from backstream.runs.progress import Phase
+from backstream.runs.results import ApprovalDecision, ApprovalRequest, Audit, Verdict
 from backstream.runs.status import TRANSITIONS, RunFacts, RunStatus, derive_status, describe_phase, read_facts
 
 PLANNED, RUNNING, INTERRUPTED = RunStatus.PLANNED, RunStatus.RUNNING, RunStatus.INTERRUPTED

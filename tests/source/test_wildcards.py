@@ -8,8 +8,7 @@ import pytest
 
 from backstream.definition.source_section import Source
 from backstream.source.archive.files import list_archive
-from backstream.source.raw_files import list_raw_files
-from backstream.source.stored_files import is_wanted
+from backstream.source.raw_files import is_wanted, list_raw_files
 from backstream.source.wildcards import parts_below, split_pattern
 
 FILES = (

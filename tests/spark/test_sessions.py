@@ -16,8 +16,7 @@ from tests.spark.session_streams import Expected, Place, Stream, Value, random_s
 from backstream.eventtime.instants import MIN_MS
 from backstream.native.sessions.arrow_replay import FIRST, LAST
 from backstream.native.sessions.arrow_replay import MET as MET_MS
-from backstream.spark.sessions.clean_sessions import aggregate_sessions
-from backstream.spark.sessions.found_sessions import Sessions, find_sessions, persist_sessions
+from backstream.spark.sessions.found_sessions import Sessions, aggregate_sessions, find_sessions, persist_sessions
 from backstream.spark.sessions.islands import EVENTS, SessionColumns
 from backstream.spark.sessions.session_panes import all_sessions, session_firings, session_panes, session_records
 

@@ -12,8 +12,7 @@ from pyspark.sql import functions as F
 from tests.spark.session_streams import Stream, random_stream, rows
 
 from backstream.eventtime.intervals import Interval
-from backstream.spark.sessions.clean_sessions import aggregate_sessions
-from backstream.spark.sessions.found_sessions import Sessions, find_sessions
+from backstream.spark.sessions.found_sessions import Sessions, aggregate_sessions, find_sessions
 from backstream.spark.sessions.islands import SessionColumns
 from backstream.spark.sessions.session_panes import session_firings, session_panes, session_records
 from backstream.spark.sessions.session_windows import EventsBetween, find_halo

@@ -14,10 +14,17 @@ from backstream.errors import QualityError
 from backstream.eventtime.instants import DAY_MS, instant_ms
 from backstream.eventtime.intervals import Interval
 from backstream.lake.ledger import list_runs
-from backstream.runs.approval_request import ApprovalRequest
 from backstream.runs.home import Home
 from backstream.runs.plan import Plan
-from backstream.runs.results import ApprovalDecision, Audit, Check, CheckOutcome, Severity, Verdict
+from backstream.runs.results import (
+    ApprovalDecision,
+    ApprovalRequest,
+    Audit,
+    Check,
+    CheckOutcome,
+    Severity,
+    Verdict,
+)
 from backstream.runs.status import RunStatus, describe_wait
 from backstream.workflow import (
     plan_run,

@@ -14,9 +14,8 @@ from backstream.errors import CatalogError, ContractError, LedgerError
 from backstream.eventtime.instants import DAY_MS, instant_ms
 from backstream.eventtime.intervals import Interval
 from backstream.lake.ledger import list_runs
-from backstream.runs.finished_chunks import list_unfinished_chunks
 from backstream.runs.home import Home
-from backstream.runs.manifest import Manifest
+from backstream.runs.manifest import Manifest, list_unfinished_chunks
 from backstream.runs.plan import Plan
 from backstream.runs.status import RunStatus
 from backstream.runs.table_schemas import WINDOWS

@@ -15,10 +15,9 @@ from backstream.errors import PlanError
 from backstream.eventtime.instants import DAY_MS, instant_ms
 from backstream.eventtime.intervals import Interval
 from backstream.jobs.replay import main
-from backstream.runs.finished_chunks import list_unfinished_chunks
 from backstream.runs.home import Home
 from backstream.runs.input_versions import require_unchanged_inputs
-from backstream.runs.manifest import Manifest, version_warning
+from backstream.runs.manifest import Manifest, list_unfinished_chunks, version_warning
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.results import Audit, Verdict
 from backstream.workflow import find_interrupted_run, plan_run

@@ -30,9 +30,9 @@ from backstream.runs.home import Home
 from backstream.runs.plan import Mode
 from backstream.variables import HOME_VARIABLE
 from backstream.workflow.plan_request import PlanRequest
+from backstream.workflow.preview.changed_rows import load_published_sample
 from backstream.workflow.preview.computation import compute_sampled_rows, list_sampled_columns, needed_span
 from backstream.workflow.preview.preview import preview_run
-from backstream.workflow.preview.published_sample import load_published_sample
 from backstream.workflow.preview.result import Preview
 from backstream.workflow.preview.scaling import Estimate, estimate_keys, estimate_total
 from backstream.workflow.recomputation.windows import recompute_windows

@@ -16,8 +16,9 @@ from backstream.eventtime.intervals import Interval
 from backstream.eventtime.stale_windows import ChangedRecords, ChangeKind, find_stale_windows
 from backstream.eventtime.windows import TimeWindow
 from backstream.lake.catalog import load_table, open_catalog_for_writing
-from backstream.lake.published_windows import END, START, PublishedFile, PublishedWindows, load_published_windows
+from backstream.lake.published_windows import PublishedFile, PublishedWindows, load_published_windows
 from backstream.runs.home import Home
+from backstream.runs.table_schemas import WINDOW_END, WINDOW_START
 from backstream.source.key_index import key_text
 from backstream.workflow import plan_run
 from backstream.workflow.affected_rows import find_affected_rows
@@ -221,5 +222,5 @@ def random_touch(chance: random.Random) -> ChangedRecords:
 
 def all_rows(lake: PublishedWindows) -> list[tuple[str, TimeWindow]]:
     table = lake.rows(lambda _: True, ["page"])
-    places = zip(*(table[name].to_pylist() for name in ("page", START, END)), strict=True)
+    places = zip(*(table[name].to_pylist() for name in ("page", WINDOW_START, WINDOW_END)), strict=True)
     return [(key_text([page]), TimeWindow(epoch_ms(start), epoch_ms(end))) for page, start, end in places]

@@ -14,13 +14,12 @@ from tests.workflow.publishing import publish_counts
 from backstream.eventtime.instants import DAY_MS, MINUTE_MS, instant_ms, instant_text
 from backstream.eventtime.intervals import Interval
 from backstream.lake.ledger import record_run, run_row
-from backstream.runs.approval_request import ApprovalRequest
 from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest
-from backstream.runs.phases import Phase, begin_phase, withdraw_phase
 from backstream.runs.plan import Plan
+from backstream.runs.progress import Phase, begin_phase, withdraw_phase
 from backstream.runs.requests import RunRequest, record_end
-from backstream.runs.results import Audit, Verdict
+from backstream.runs.results import ApprovalRequest, Audit, Verdict
 from backstream.runs.status import RunStatus
 from backstream.workflow import plan_run
 from backstream.workflow.plan_request import PlanRequest

@@ -28,13 +28,11 @@ from backstream.quality.audit_frame import audit_frame
 from backstream.runs.home import Home
 from backstream.runs.manifest import load_manifests
 from backstream.runs.plan import Mode, Plan
-from backstream.runs.results import Audit, CheckOutcome, Verdict
-from backstream.runs.verification import Receipt
+from backstream.runs.results import Audit, CheckOutcome, Receipt, Verdict
 from backstream.variables import HOME_VARIABLE
 from backstream.workflow.explain import explain_row, explain_window
 from backstream.workflow.recomputation.values import aggregate_values
-from backstream.workflow.verify import verify_run
-from backstream.workflow.verify_staged import check_staged_sample
+from backstream.workflow.verify import check_staged_sample, verify_run
 
 SLIDING = CLICKS.replace('kind = "tumbling"\nsize = "1h"', 'kind = "sliding"\nsize = "2h"\nslide = "1h"')
 CUMULATE = CLICKS.replace('kind = "tumbling"\nsize = "1h"', 'kind = "cumulate"\nsize = "6h"\nstep = "1h"')

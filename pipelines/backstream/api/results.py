@@ -16,7 +16,7 @@ from backstream.workflow.requested_range import parse_open_range
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from backstream.runs.verification import Receipt
+    from backstream.runs.results import Receipt
     from backstream.workflow.explain import Explanation
     from backstream.workflow.history import RunDifference
 

@@ -159,8 +159,7 @@ def reconcile(  # noqa: PLR0913, PLR0917 - each is an option
     Example: `backstream reconcile flights --against live.parquet --columns window_start=ts,departures=n`
     """
     from backstream.cli.output import print_rows
-    from backstream.reconcile.day_results import record_comparison
-    from backstream.reconcile.reconcile import ReconcileRequest, reconcile_dataset
+    from backstream.reconcile.reconcile import ReconcileRequest, reconcile_dataset, record_comparison
 
     with report_errors():
         since_ms = None if since is None else instant_ms(since, "--since")

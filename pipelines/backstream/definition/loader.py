@@ -1,4 +1,4 @@
-"""Load definitions from TOML, apply overrides, and report each error with file, key, and value."""
+"""Load definitions from TOML, replace `${NAME}`, apply overrides, and name file, line, and key of each error."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from pydantic_core import ErrorDetails
 
 from backstream.definition.folder import find_definition
 from backstream.definition.model import Definition
-from backstream.definition.prepared import as_copied, as_prepared, is_copied, is_prepared
-from backstream.definition.references import fill_values
+from backstream.definition.prepared import as_copied, as_prepared, is_copied, is_prepared, with_united_source
 from backstream.definition.source_section import SideInput, Source
-from backstream.definition.union import with_united_source
 from backstream.definition.values import DURATION_PATTERN
 from backstream.errors import PlanError, SpecError, format_problems
 from backstream.eventtime.instants import duration_text
 from backstream.eventtime.watermark_generators import StrategyKind
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
-from backstream.runs.settings import project_environment
+from backstream.runs.settings import fill_references, project_environment
 from backstream.storage.stores import is_in_store
 from backstream.text import describe_differences
 from backstream.variables import HOME_VARIABLE
+
+_PATH = "path"
+"""The key whose variables a run replaces, because `${BACKSTREAM_HOME}` is the home of the run."""
 
 
 def load_definition(definition: Path | str) -> Definition:
@@ -52,7 +53,7 @@ def load_definition(definition: Path | str) -> Definition:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         msg = f"definition is not TOML: {error} ({path})"
         raise SpecError(msg) from error
-    return parse_definition(fill_values(content, project_environment(path.parent), str(path)), str(path))
+    return parse_definition(_fill_values(content, project_environment(path.parent), str(path)), str(path))
 
 
 def parse_definition(content: Mapping[str, Any], where: str) -> Definition:
@@ -301,3 +302,30 @@ def require_unchanged_code(plan: Plan) -> None:
                 "hint: create a new plan for the range, or undo the change"
             )
             raise PlanError(msg)
+
+
+def _fill_values(content: Mapping[str, Any], variables: Mapping[str, str], where: str) -> dict[str, Any]:
+    """Return the content of a definition with each `${NAME}` in a text replaced, except in paths.
+
+    Args:
+        content: content of the TOML file.
+        variables: values by name.
+        where: location for messages.
+
+    Raises:
+        SpecError: with the key and the value, when a variable is not set.
+    """
+    return {key: _fill(value, key, variables, where) for key, value in content.items()}
+
+
+def _fill(value: Any, key: str, variables: Mapping[str, str], where: str) -> Any:
+    if isinstance(value, str):
+        return fill_references(value, variables, f"{where}, {key}")
+    if isinstance(value, list):
+        return [_fill(item, key, variables, where) for item in value]
+    if isinstance(value, Mapping):
+        return {
+            name: item if name == _PATH else _fill(item, f"{key}.{name}", variables, where)
+            for name, item in value.items()
+        }
+    return value

@@ -15,12 +15,20 @@ from pydantic import (
 )
 
 from backstream.definition.prepared_columns import MARKER
-from backstream.definition.result_sections import Having, Job, Process, UserFunction
+from backstream.definition.result_sections import (
+    CumulateWindow,
+    Having,
+    Job,
+    Process,
+    SessionWindow,
+    SlidingWindow,
+    TumblingWindow,
+    UserFunction,
+)
 from backstream.definition.run_sections import Approval, Backfill, Publish, Quality
 from backstream.definition.source_section import SHARED_KEYS, SideInput, Source
 from backstream.definition.values import Name, Section
 from backstream.definition.watermark_sections import LatenessSection, WatermarkSection
-from backstream.definition.window_sections import CumulateWindow, SessionWindow, SlidingWindow, TumblingWindow
 from backstream.eventtime.emission import Emission, EmissionModel
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, duration_text
 from backstream.eventtime.union import SEPARATOR, UnionSource, source_name

@@ -9,13 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+from backstream.definition import prepared_columns
 from backstream.definition.model import Definition
 from backstream.definition.prepared_columns import ARRIVAL_TIME, EVENT_TIME
-from backstream.definition.source_section import SideInput, Source, StoredRecords
+from backstream.definition.source_section import SHARED_KEYS, SideInput, Source, StoredRecords
 from backstream.runs.home import Home
 from backstream.storage.stores import is_in_store
 from backstream.user_code import UserCode
@@ -201,3 +203,29 @@ def _paths_of(expressions: Iterable[str]) -> Iterator[str]:
     for expression in expressions:
         with suppress(SqlglotError):  # another check reports it with its key
             yield from sorted(".".join(path) for path in paths_of(expression))
+
+
+def with_united_source(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the content of a definition with one source in place of a list of sources; other content as it is."""
+    parts = content.get("source")
+    if not isinstance(parts, list) or not parts:
+        return content
+    tables = [part for part in parts if isinstance(part, Mapping)]
+    first = tables[0] if tables else {}
+    united = {
+        "path": [path for part in tables for path in _list_paths(part)] or "prepared",
+        "event_time": prepared_columns.EVENT_TIME,
+        "partition": prepared_columns.PARTITION,
+        **{key: first[key] for key in SHARED_KEYS if key in first},
+        "parts": parts,
+    }
+    if all(part.get("arrival_time") for part in tables):
+        united["arrival_time"] = prepared_columns.ARRIVAL_TIME
+    if any(part.get("sequence") for part in tables):
+        united["sequence"] = prepared_columns.SEQUENCE
+    return {**content, "source": united}
+
+
+def _list_paths(part: Mapping[str, Any]) -> Iterator[str]:
+    path = part.get("path")
+    yield from (each for each in (path if isinstance(path, list) else [path]) if isinstance(each, str))

@@ -19,13 +19,11 @@ from contextlib import contextmanager, nullcontext
 from backstream import __version__
 from backstream.definition.loader import require_unchanged_code, require_unchanged_definition
 from backstream.jobs.job_process import end_with_task, run_job
-from backstream.runs.finished_chunks import list_unfinished_chunks
 from backstream.runs.home import RunFolder
 from backstream.runs.input_versions import require_unchanged_inputs
-from backstream.runs.manifest import Manifest, version_warning
-from backstream.runs.phases import Phase, keep_phase
+from backstream.runs.manifest import Manifest, list_unfinished_chunks, version_warning
 from backstream.runs.plan import Plan
-from backstream.runs.progress import load_progress
+from backstream.runs.progress import Phase, keep_phase, load_progress
 from backstream.spark.chunk_job import replay_chunks
 from backstream.spark.failures import explain_heap_errors
 from backstream.spark.native.engine import executor_java_options

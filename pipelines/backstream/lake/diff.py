@@ -17,8 +17,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from backstream.lake import snapshots
-from backstream.lake.list_columns import plain_column
-from backstream.lake.scans import pair_files_by_day, scan_batches
+from backstream.lake.scans import pair_files_by_day, plain_column, scan_batches
 from backstream.native.changed_rows import find_changed_rows
 from backstream.runs.table_schemas import RECORD_COUNT
 

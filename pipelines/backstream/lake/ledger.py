@@ -128,7 +128,10 @@ def record_run(home: Home, row: RunRow) -> bool:
     from backstream.lake import ledger_tables
 
     key = () if row.status is RunStatus.FAILED else ("run_id", "status")
-    return ledger_tables.append_rows(home, RUNS, RUNS_TABLE, key, [stored_run(row)])
+    is_new = ledger_tables.append_rows(home, RUNS, RUNS_TABLE, key, [stored_run(row)])
+    if is_new:
+        ledger_tables.summarize_files(home, RUNS, RUNS_TABLE, _load_run_summary(home))
+    return is_new
 
 
 def record_checks(home: Home, dataset: str, audit: Audit) -> bool:
@@ -154,11 +157,11 @@ def list_runs(home: Home, dataset: str | None = None) -> list[RunRow]:
     location = find_metadata_location(home, RUNS)
     if location is None:
         return []
-    summary = load_summary(home.summary(RUNS), "the ledger's runs")
+    summary = _load_run_summary(home)
     if summary is None or summary.get("of") != location:
         from backstream.lake import ledger_tables
 
-        summary = ledger_tables.summarize_files(home, summary)
+        summary = ledger_tables.summarize_files(home, RUNS, RUNS_TABLE, summary)
     stored = (values for file in summary["files"].values() for values in file)
     rows = [_from_stored(dict(zip(summary["columns"], values, strict=True))) for values in stored]
     selected = (row for row in rows if dataset in (None, row.dataset))
@@ -174,7 +177,11 @@ def list_checks(home: Home, dataset: str, run_ids: Collection[str] | None = None
         return []
     from backstream.lake import ledger_tables
 
-    return ledger_tables.scan_rows(home, CHECKS, dataset, run_ids)
+    return ledger_tables.scan_rows(home, CHECKS, CHECKS_TABLE, dataset, run_ids)
+
+
+def _load_run_summary(home: Home) -> dict[str, Any] | None:
+    return load_summary(home.summary(RUNS), "the ledger's runs")
 
 
 def ledger_version(home: Home) -> str:

@@ -18,15 +18,12 @@ from backstream.eventtime.instants import epoch_ms
 from backstream.lake.catalog import open_catalog_for_writing
 from backstream.lake.commit import commit_snapshot, with_retries
 from backstream.lake.compaction import compact_data_files, expire_old_snapshots
-from backstream.lake.ledger import CHECKS_TABLE, RUNS, RUNS_TABLE
 from backstream.lake.scans import equal_values
 from backstream.lake.snapshot_producers import write_data_files
 from backstream.lake.tables import create_or_evolve_table
-from backstream.runs.file_summaries import load_summary, write_summary
+from backstream.runs.file_summaries import write_summary
 from backstream.runs.home import Home
 from backstream.runs.table_schemas import Table
-
-_TABLES = {RUNS: RUNS_TABLE, "checks": CHECKS_TABLE}
 
 
 def append_rows(
@@ -50,32 +47,34 @@ def append_rows(
         if is_new:
             compact_data_files(catalog, name)
             expire_old_snapshots(catalog, name)
-    if is_new and name == RUNS:
-        summarize_files(home, load_summary(home.summary(RUNS), "the ledger's runs"))
     return is_new
 
 
-def scan_rows(home: Home, name: str, dataset: str, run_ids: Collection[str] | None = None) -> list[dict[str, Any]]:
+def scan_rows(
+    home: Home, name: str, wanted: Table, dataset: str, run_ids: Collection[str] | None = None
+) -> list[dict[str, Any]]:
     """Return the rows of a dataset in a table of the ledger, for some runs or for all."""
     row_filter = equal_values(dataset=dataset)
     if run_ids is not None:
         row_filter = And(row_filter, In(term=Reference("run_id"), values={literal(run_id) for run_id in run_ids}))
     with open_catalog_for_writing(home) as catalog:
-        table = create_or_evolve_table(catalog, name, _TABLES[name])
+        table = create_or_evolve_table(catalog, name, wanted)
         rows: list[dict[str, Any]] = table.scan(row_filter=row_filter).to_arrow().to_pylist()
     return rows
 
 
-def summarize_files(home: Home, known: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the rows of all runs by data file, and keep them as a summary.
+def summarize_files(home: Home, name: str, wanted: Table, known: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the rows of a table of the ledger by data file, and keep them as a summary.
 
     Args:
         home: the home of the ledger.
+        name: of the table.
+        wanted: its columns.
         known: an earlier summary; its files are not read again.
     """
     with open_catalog_for_writing(home) as catalog:
-        table = create_or_evolve_table(catalog, RUNS, RUNS_TABLE)
-        columns = [column.name for column in RUNS_TABLE.columns]
+        table = create_or_evolve_table(catalog, name, wanted)
+        columns = [column.name for column in wanted.columns]
         known_files = known["files"] if known and known.get("columns") == columns else {}
         tasks = {task.file.file_path: task for task in table.scan().plan_files()}
         files = {
@@ -83,7 +82,7 @@ def summarize_files(home: Home, known: Mapping[str, Any] | None) -> dict[str, An
             for path, task in tasks.items()
         }
     summary = {"of": table.metadata_location, "columns": columns, "files": files}
-    write_summary(home.summary(RUNS), summary)
+    write_summary(home.summary(name), summary)
     return summary
 
 

@@ -17,9 +17,8 @@ from backstream.lake import snapshots
 from backstream.lake.catalog import load_table, open_catalog_for_writing
 from backstream.lake.commit import commit_snapshot, note_attempt, with_retries
 from backstream.lake.conflicts import require_no_conflict
-from backstream.lake.data_files import to_data_files
+from backstream.lake.data_files import copy_staged_files, to_data_files
 from backstream.lake.diff import Replacement
-from backstream.lake.file_copies import copy_staged_files
 from backstream.lake.maintenance import protect_staged_files
 from backstream.lake.ownership import TableOwner, record_owner
 from backstream.lake.planned_tables import create_tables, require_planned_schema

@@ -19,11 +19,10 @@ from backstream.runs.file_summaries import load_summary
 from backstream.runs.home import Home
 from backstream.runs.results import undone_run_id
 from backstream.runs.status import RunStatus
+from backstream.runs.table_schemas import WINDOW_END, WINDOW_START
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-START, END, RUN = "window_start", "window_end", "run_id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ class PublishedWindows:
         if self.location is None or not paths:
             import pyarrow as pa
 
-            return pa.table({name: pa.nulls(0) for name in (*keys, START, END, RUN)})
+            return pa.table({name: pa.nulls(0) for name in (*keys, WINDOW_START, WINDOW_END, "run_id")})
         from backstream.lake import window_files
 
         return window_files.scan_window_keys(self.home, self.dataset, self.location, paths, keys)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
@@ -30,7 +31,6 @@ from backstream.eventtime.intervals import Interval
 from backstream.lake.catalog import open_catalog_for_writing
 from backstream.lake.catalog_address import table_identifier
 from backstream.lake.first_rows import first_rows
-from backstream.lake.list_columns import sort_keys
 from backstream.runs.home import Home
 
 DAY_COLUMN = "window_start"
@@ -207,3 +207,16 @@ def equal_values(**values: str) -> BooleanExpression:
         EqualTo(term=Reference(column), value=literal(value)) for column, value in values.items()
     ]
     return reduce(And, conditions)
+
+
+def plain_column(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return lists as JSON text, which Arrow can compare and write as CSV; other values are unchanged."""
+    if not pa.types.is_nested(values.type):
+        return values
+    texts = [None if value is None else json.dumps(value, default=str) for value in values.to_pylist()]
+    return pa.chunked_array([pa.array(texts, pa.string())])
+
+
+def sort_keys(table: pa.Table) -> list[tuple[str, str]]:
+    """Return the sort keys of all columns that Arrow can sort by, which are not lists."""
+    return [(field.name, "ascending") for field in table.schema if not pa.types.is_nested(field.type)]

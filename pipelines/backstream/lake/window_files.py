@@ -19,9 +19,9 @@ from pyiceberg.types import PrimitiveType
 from backstream.eventtime.instants import DAY_MS
 from backstream.lake import snapshots
 from backstream.lake.catalog import load_table, open_catalog_for_writing
-from backstream.lake.published_windows import END, RUN, START
 from backstream.runs.file_summaries import write_summary
 from backstream.runs.home import Home
+from backstream.runs.table_schemas import WINDOW_END, WINDOW_START
 
 _US_PER_MS = 1_000
 
@@ -63,7 +63,7 @@ def scan_window_keys(
 
     `location` is that of a metadata file: the table is read in this state. A key that the table lacks is null.
     """
-    names = (START, END, RUN)
+    names = (WINDOW_START, WINDOW_END, "run_id")
     with open_catalog_for_writing(home) as catalog:
         properties = load_table(catalog, dataset).io.properties
         table = StaticTable.from_metadata(location, properties)
@@ -98,9 +98,9 @@ def _summarize_manifest(table: Table, manifest: ManifestFile) -> list[Any]:
 def _summarize_file(table: Table, file: DataFile) -> list[Any]:
     """Return the path, days, and bounds of a file, from its manifest entry or else from its rows."""
     lower, upper = (_Bounds(table.schema(), bounds) for bounds in (file.lower_bounds, file.upper_bounds))
-    first_us, run_id = lower.from_column(START), lower.from_column(RUN)
-    last_us, end_us = upper.from_column(START), upper.from_column(END)
-    if None in {first_us, last_us, end_us, run_id} or run_id != upper.from_column(RUN):
+    first_us, run_id = lower.from_column(WINDOW_START), lower.from_column("run_id")
+    last_us, end_us = upper.from_column(WINDOW_START), upper.from_column(WINDOW_END)
+    if None in {first_us, last_us, end_us, run_id} or run_id != upper.from_column("run_id"):
         return _summarize_rows(table, FileScanTask(file))
     day_ms = _day_ms(first_us)
     if day_ms != _day_ms(last_us):
@@ -123,11 +123,14 @@ class _Bounds:
 
 def _summarize_rows(table: Table, task: FileScanTask) -> list[Any]:
     """Return the path, days, and bounds of a file from its rows, computed in Arrow without Python objects."""
-    rows = _scan_columns(table, [task], [START, END, RUN])
-    days = pc.floor_temporal(rows[START], unit="day").cast(pa.int64())
-    day_runs = pa.table({"day": days, "run": rows[RUN]}).group_by(["day", "run"]).aggregate([])
+    rows = _scan_columns(table, [task], [WINDOW_START, WINDOW_END, "run_id"])
+    days = pc.floor_temporal(rows[WINDOW_START], unit="day").cast(pa.int64())
+    day_runs = pa.table({"day": days, "run": rows["run_id"]}).group_by(["day", "run"]).aggregate([])
     days_and_runs = sorted([_day_ms(row["day"]), row["run"]] for row in day_runs.to_pylist())
-    first_us, end_us = pc.min(rows[START].cast(pa.int64())).as_py(), pc.max(rows[END].cast(pa.int64())).as_py()
+    first_us, end_us = (
+        pc.min(rows[WINDOW_START].cast(pa.int64())).as_py(),
+        pc.max(rows[WINDOW_END].cast(pa.int64())).as_py(),
+    )
     return [task.file.file_path, days_and_runs, (first_us or 0) // _US_PER_MS, (end_us or 0) // _US_PER_MS]
 
 

@@ -1,7 +1,9 @@
-"""Describe the Parquet files that a job stages."""
+"""Describe the Parquet files that a job stages, and add the field ids that Spark leaves out."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,6 +22,7 @@ _COUNTED = {
     SKIPPED: pane_count_column("final"),
 }
 """The column of a table with the number of records of a row."""
+_FIELD_ID = b"PARQUET:field_id"
 
 
 def describe_staged_file(path: Path, suffix: str) -> StagedFile:
@@ -42,3 +45,30 @@ def describe_staged_file(path: Path, suffix: str) -> StagedFile:
         values = load_columns(str(path), [counted]) if counted and rows else None
     records = pc.sum(values[counted]).as_py() or 0 if values else 0
     return StagedFile(str(path), footer.size_bytes, rows, records, footer.digest)
+
+
+def add_element_ids(path: str, ids: Mapping[str, int]) -> None:
+    """Write a Parquet file again, with a field id for the elements of some list columns.
+
+    Args:
+        path: the file, which is replaced by an atomic rename.
+        ids: the field id by column.
+    """
+    draft, file_path = f"{path}.draft", Path(path)
+    with pq.ParquetFile(path) as file:
+        schema = _with_ids(file.schema_arrow.remove_metadata(), ids)
+        codec = file.metadata.row_group(0).column(0).compression if file.metadata.num_row_groups else "zstd"
+        with pq.ParquetWriter(draft, schema, compression=codec, store_schema=False) as writer:
+            for batch in file.iter_batches():
+                writer.write_batch(batch.cast(schema))
+    file_path.with_name(f".{file_path.name}.crc").unlink(missing_ok=True)
+    os.replace(draft, path)  # noqa: PTH105 - a plain rename
+
+
+def _with_ids(schema: pa.Schema, ids: Mapping[str, int]) -> pa.Schema:
+    return pa.schema([_with_id(field, ids[field.name]) if field.name in ids else field for field in schema])
+
+
+def _with_id(field: pa.Field, element_id: int) -> pa.Field:
+    element = field.type.value_field.with_metadata({_FIELD_ID: str(element_id)})
+    return field.with_type(pa.list_(element))

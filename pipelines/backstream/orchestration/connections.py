@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -14,7 +15,6 @@ from airflow.sdk.log import mask_secret
 
 from backstream.errors import SpecError
 from backstream.orchestration.airflow_versions import AirflowNotFoundException
-from backstream.orchestration.catalog_connections import catalog_uri
 from backstream.runs.settings import misspelt_variables, provide_settings
 from backstream.variables import (
     CATALOG_CONNECTION_VARIABLE,
@@ -33,6 +33,17 @@ _OPTIONS = {"region_name": "region", "endpoint_url": "endpoint", "aws_session_to
 """Keys of the extra of a connection, as in the provider of Amazon, and keys of the warehouse address."""
 Load = Callable[[str], Any]
 """Function that returns an Airflow connection by its id, or raises `AirflowNotFoundException`."""
+_Address = tuple[str, list[str]]
+"""An address, and the quoted secrets in it."""
+_SECRET = re.compile(r"credential|password|secret|token|key", re.IGNORECASE)
+_HIVE_PORT = 9083
+_GLUE = {
+    "region_name": "glue.region",
+    "endpoint_url": "glue.endpoint",
+    "aws_session_token": "glue.session-token",
+    "profile_name": "glue.profile-name",
+}
+"""Keys of the extra of a connection to Amazon, and the properties of PyIceberg."""
 
 
 def provide_environment(definition_path: Path) -> None:
@@ -56,7 +67,7 @@ def provide_lake(load: Load = BaseHook.get_connection) -> None:
         SpecError: when a connection has a type that backstream does not support, or one that is set is missing.
     """
     if connection := _load_connection(CATALOG_CONNECTION_VARIABLE, CATALOG_CONNECTION_ID, load):
-        os.environ[CATALOG_VARIABLE] = _mask_address(catalog_uri(connection))
+        os.environ[CATALOG_VARIABLE] = _mask_address(_catalog_uri(connection))
     if connection := _load_connection(WAREHOUSE_CONNECTION_VARIABLE, WAREHOUSE_CONNECTION_ID, load):
         os.environ[WAREHOUSE_VARIABLE] = _mask_address(_warehouse_uri(connection))
 
@@ -97,3 +108,86 @@ def _mask_address(address: tuple[str, list[str]]) -> str:
     for secret in filter(None, secrets):
         mask_secret(secret)
     return uri
+
+
+def _catalog_uri(connection: Any) -> _Address:
+    """Return the address of the catalog of a connection. Texts in its extra are properties of PyIceberg.
+
+    Raises:
+        SpecError: when the connection has another type, or lacks its host.
+    """
+    write = _WRITERS.get(str(connection.conn_type))
+    if write is None:
+        types = ", ".join(sorted(_WRITERS))
+        msg = f"connection {connection.conn_id!r} must be of type {types}, got {connection.conn_type!r}"
+        raise SpecError(msg)
+    return write(connection)
+
+
+def _database(connection: Any) -> _Address:
+    host = f"{connection.host}:{connection.port}" if connection.port else connection.host or ""
+    password = quote(connection.password or "", safe="")
+    user = f"{quote(connection.login or '', safe='')}:{password}"
+    # The host of a Unix socket is a folder, which a URI can have only as a parameter.
+    target = f"@/{connection.schema}?host={host}" if host.startswith("/") else f"@{host}/{connection.schema}"
+    return f"postgresql+psycopg2://{user}{target}", [password]
+
+
+def _sqlite(connection: Any) -> _Address:
+    return f"sqlite:///{_require_host(connection)}?timeout=60", []
+
+
+def _rest(connection: Any) -> _Address:
+    host = _require_host(connection)
+    base = host if "://" in host else f"{connection.schema or 'https'}://{host}"
+    base += f":{connection.port}" if connection.port else ""
+    properties = _extra(connection)
+    if connection.login:
+        properties["credential"] = f"{connection.login}:{connection.password or ''}"
+    elif connection.password:
+        properties["token"] = connection.password
+    return _with_properties(base, properties)
+
+
+def _hive(connection: Any) -> _Address:
+    base = f"thrift://{_require_host(connection)}:{connection.port or _HIVE_PORT}"
+    return _with_properties(base, _extra(connection))
+
+
+def _glue(connection: Any) -> _Address:
+    extra = _extra(connection)
+    properties = {_GLUE.get(name, name): value for name, value in extra.items() if name in _GLUE or "." in name}
+    if connection.login:
+        properties |= {
+            "glue.access-key-id": connection.login,
+            "glue.secret-access-key": connection.password or "",
+        }
+    return _with_properties("glue://", properties)
+
+
+_WRITERS = {
+    "postgres": _database,
+    "sqlite": _sqlite,
+    "iceberg": _rest,
+    "http": _rest,
+    "hive_metastore": _hive,
+    "aws": _glue,
+}
+"""Functions by the type of connection; Airflow has `iceberg`, `hive_metastore`, and `aws` only with providers."""
+
+
+def _extra(connection: Any) -> dict[str, str]:
+    extra: Mapping[str, Any] = connection.extra_dejson
+    return {name: str(value) for name, value in extra.items() if isinstance(value, str | int | float)}
+
+
+def _require_host(connection: Any) -> str:
+    if not connection.host:
+        msg = f"the host of connection {connection.conn_id!r} is missing"
+        raise SpecError(msg)
+    return str(connection.host)
+
+
+def _with_properties(base: str, properties: Mapping[str, str]) -> _Address:
+    secrets = [quote(value, safe="") for name, value in properties.items() if _SECRET.search(name)]
+    return base + (f"?{urlencode(properties, quote_via=quote, safe='')}" if properties else ""), secrets

@@ -19,9 +19,8 @@ from backstream.orchestration.spark_job import JobOperator
 from backstream.orchestration.tasks import fail_without_retry, load_workflow
 from backstream.runs.home import RunFolder
 from backstream.runs.manifest import Manifest
-from backstream.runs.phases import Phase, begin_phase, withdraw_phase
 from backstream.runs.plan import Plan
-from backstream.runs.progress import load_progress
+from backstream.runs.progress import Phase, begin_phase, load_progress, withdraw_phase
 
 
 class PrepareOperator(JobOperator):

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import signal
 import socket
 import sys
+import tempfile
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
@@ -16,19 +21,21 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowException
 
-from backstream.errors import JobError, SetupError, SpecError
+from backstream.errors import BackstreamError, JobError, SetupError, SpecError
 from backstream.orchestration.airflow_versions import AirflowNotFoundException
 from backstream.orchestration.connections import provide_environment
 from backstream.orchestration.dag_options import CONNECTION_ID
-from backstream.orchestration.java_traces import JavaTraces
 from backstream.orchestration.tasks import fail_without_retry
 from backstream.runs.home import Home
 from backstream.spark.heap import CONF_VARIABLE, OUT_OF_MEMORY_STATUS, SETTING
 from backstream.spark.installation import find_scripts_folder
 from backstream.spark.java import set_java_options, settings_beside_class_path
+from backstream.storage.files import write_text
 from backstream.variables import ERROR_FILE_VARIABLE, TASK_VARIABLE
 
 _CLIENT = "client"
+_FRAME = re.compile(r"\s*(at [\w.$/<>]+\(.*\)|Caused by: .*|Suppressed: .*|\.\.\. \d+ more)\s*$")
+_MAX_LINES = 20_000
 
 
 class JobOperator(SparkSubmitOperator):
@@ -89,7 +96,7 @@ class JobOperator(SparkSubmitOperator):
 
     def _get_hook(self) -> SparkSubmitHook:
         """Return the hook, whose log leaves the traces of Java to a file."""
-        hook, traces = super()._get_hook(), JavaTraces(self._trace_folder())
+        hook, traces = super()._get_hook(), _JavaTraces(self._trace_folder())
         log_lines = hook._process_spark_submit_log  # noqa: SLF001 - the only place between Spark and the log
         hook._process_spark_submit_log = lambda itr: log_lines(traces.remove(itr))  # type: ignore[method-assign] # noqa: SLF001 - as above
         return hook
@@ -216,3 +223,45 @@ def _find_module_file(module: str) -> Path:
         msg = f"no module {module} in this environment ({sys.executable})\n\nhint: pip install 'backstream[spark]'"
         raise SetupError(msg)
     return Path(spec.origin)
+
+
+@dataclass(slots=True)
+class _JavaTraces:
+    """The lines of Java's traces in the output of one job.
+
+    Attributes:
+        folder: folder of the file with the traces.
+    """
+
+    folder: Path
+    lines: list[str] = field(default_factory=list)
+
+    def remove(self, output: Iterable[str]) -> Iterator[str]:
+        """Yield the output of a job without the frames of traces, and at its end the file that has them."""
+        head = ""
+        for line in output:
+            if not _FRAME.match(line):
+                head = line.rstrip()
+                yield line
+                continue
+            if head:
+                self._keep(head)
+                head = ""
+            self._keep(line.rstrip())
+        if self.lines:
+            yield f"{len(self.lines):,} lines of Java traces are in {self._write()}"
+
+    def _keep(self, line: str) -> None:
+        if len(self.lines) < _MAX_LINES:
+            self.lines.append(line)
+
+    def _write(self) -> Path | str:
+        """Write the traces and return the file; on a full disk, use the temporary folder of the system."""
+        text, name = "\n".join(self.lines) + "\n", f"java-{uuid.uuid4().hex[:8]}.txt"
+        for folder in (self.folder, Path(tempfile.gettempdir())):
+            try:
+                write_text(folder / name, text)
+            except (BackstreamError, OSError):
+                continue
+            return folder / name
+        return "no file, because no folder can be written"

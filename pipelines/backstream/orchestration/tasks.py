@@ -34,9 +34,8 @@ from backstream.runs.chunk_groups import batch_groups, batch_name
 from backstream.runs.dag_names import BACKFILL, dag_id_of
 from backstream.runs.home import Home, RunFolder
 from backstream.runs.input_notes import describe_inputs
-from backstream.runs.phases import Phase, begin_phase
 from backstream.runs.plan import Chunk, Plan
-from backstream.runs.progress import load_progress
+from backstream.runs.progress import Phase, begin_phase, load_progress
 from backstream.runs.results import Audit, Publication
 from backstream.workflow.plan_request import PlanRequest
 

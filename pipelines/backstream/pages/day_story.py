@@ -17,12 +17,10 @@ from backstream.pages.airflow import DagRun
 from backstream.pages.datasets import Dataset
 from backstream.pages.runs import RunAddress, load_requests_once
 from backstream.pages.store import PageStore
-from backstream.runs.approval_request import ApprovalRequest
-from backstream.runs.dismissals import load_dismissals
+from backstream.runs.dataset_state import ReconciledDay, load_reconciled_days
 from backstream.runs.home import RunFolder
-from backstream.runs.reconciled_days import ReconciledDay, load_reconciled_days
-from backstream.runs.requests import RunRequest
-from backstream.runs.results import ApprovalDecision, undone_run_id
+from backstream.runs.requests import RunRequest, load_dismissals
+from backstream.runs.results import ApprovalDecision, ApprovalRequest, undone_run_id
 from backstream.runs.status import RunStatus
 from backstream.storage.files import load_json
 from backstream.text import count_of

@@ -9,13 +9,13 @@ from urllib.parse import urlencode
 
 from backstream.errors import BackstreamError, PlanError, SpecError
 from backstream.eventtime.instants import MAX_MS, duration_text, epoch_ms, instant_ms, instant_text
-from backstream.lake.window_rows import load_window_rows
+from backstream.lake.reader import load_window_rows
 from backstream.pages import datasets
 from backstream.pages.render import Page, note_page, page, query
 from backstream.pages.store import PageStore
 from backstream.pages.views import unknown_dataset_page
 from backstream.report.svg import Frame
-from backstream.report.window_timeline import Dot, Mark, WindowTimeline, draw_window_timeline
+from backstream.report.timelines import Dot, Mark, WindowTimeline, draw_window_timeline
 from backstream.runs.home import Home
 from backstream.runs.plan import Plan
 from backstream.runs.table_schemas import RECORD_COUNT

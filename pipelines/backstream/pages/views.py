@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import calendar
 from asyncio import to_thread
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import urlencode
+
+from markupsafe import Markup, escape
 
 from backstream.errors import BackstreamError, SpecError
-from backstream.eventtime.instants import DAY_MS, instant_ms, instant_text
+from backstream.eventtime.instants import DAY_MS, instant_ms, instant_text, utc_datetime
 from backstream.pages import datasets, days
 from backstream.pages.airflow import Airflow, DagRun, RejectedError
-from backstream.pages.calendar_grid import calendar_years
 from backstream.pages.day_story import list_day_events
-from backstream.pages.days import DayStatus, runs_covering
+from backstream.pages.days import CalendarDay, DayStatus, describe_day, runs_covering
 from backstream.pages.definitions import DefinitionEntry, find_definition_entry
 from backstream.pages.filters import Filter
 from backstream.pages.form_check import FORM, FormCheck, check_form, find_refused_choices
@@ -31,6 +34,9 @@ from backstream.workflow.allowed_ranges import find_possible_days
 _MAX_RANGES = 12
 _ALL = Filter()
 _BAD_REQUEST, _FORBIDDEN, _NOT_FOUND = 400, 403, 404
+_LINK = Markup('<td><a class="day s-{}" href="{}&amp;day={}" title="{}"></a></td>')
+_NO_DAY = Markup("<td></td>")
+_MAX_MONTH_DAYS = 31
 
 
 def windows_page(records: PageStore, dag_id: str, chosen: Filter = _ALL, *, may_run: bool) -> Page:
@@ -239,3 +245,35 @@ def unknown_dataset_page(dag_id: str) -> Page:
         "Open a DAG called backfill_<dataset>, restate_<dataset>, or reprocess_<dataset>.",
         status=_NOT_FOUND,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Month:
+    """A row of the calendar: name and 31 cells."""
+
+    name: str
+    cells: Markup
+
+
+@dataclass(frozen=True, slots=True)
+class Year:
+    """A year of the calendar."""
+
+    year: int
+    months: tuple[Month, ...]
+
+
+def calendar_years(days: Sequence[CalendarDay], dag_id: str) -> list[Year]:
+    """Return the calendar, newest year first; years without days are omitted."""
+    base = escape("day?" + urlencode({"dag_id": dag_id}))
+    cells: dict[tuple[int, int], dict[int, Markup]] = {}
+    for day in days:
+        at = utc_datetime(day.day_ms)
+        iso = f"{at.year:04d}-{at.month:02d}-{at.day:02d}"
+        cell = _LINK.format(day.status.value, base, iso, f"{at.day} {at:%b %Y}: {describe_day(day)}")
+        cells.setdefault((at.year, at.month), {})[at.day] = cell
+    years: dict[int, list[Month]] = {}
+    for (year, month), month_cells in sorted(cells.items()):
+        row = Markup("").join(month_cells.get(number, _NO_DAY) for number in range(1, _MAX_MONTH_DAYS + 1))
+        years.setdefault(year, []).append(Month(calendar.month_abbr[month], row))
+    return [Year(year, tuple(months)) for year, months in sorted(years.items(), reverse=True)]

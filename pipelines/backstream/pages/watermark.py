@@ -18,8 +18,8 @@ from backstream.eventtime.instants import MINUTE_MS, duration_ms, instant_ms
 from backstream.eventtime.watermark_holders import Span, WatermarkHolder
 from backstream.report.formatting import duration_words, limit_text, share_text
 from backstream.report.line_charts import ChartMark, DelayCurveChart, StepLine, draw_delay_curve
-from backstream.report.partition_timeline import PartitionLine, PartitionTimeline, draw_partition_timeline
 from backstream.report.svg import Axis, Frame
+from backstream.report.timelines import PartitionLine, PartitionTimeline, draw_partition_timeline
 from backstream.runs.home import Home
 from backstream.storage.files import load_json
 

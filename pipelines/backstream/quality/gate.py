@@ -15,13 +15,12 @@ import pyarrow.compute as pc
 from backstream.definition.model import Definition
 from backstream.eventtime.instants import duration_text
 from backstream.quality.audit_frame import NOTHING, audit_frame, partitions_frame, run_frame
-from backstream.quality.audit_text import cell_text, days_text, expectation_text, rows_text
 from backstream.quality.bands import add_bands, bands_frame, find_never_empty, no_past
 from backstream.quality.evidence import RunEvidence
-from backstream.quality.failing_rows import is_measured, name_failing_rows, sort_by_deviation, to_json
 from backstream.quality.gx_adapter import ExpectationFrames, ExpectationResult, validate_expectation
 from backstream.quality.results_frame import results_frame
-from backstream.quality.run_parts import RunParts
+from backstream.quality.row_texts import cell_text, days_text, expectation_text, rows_text
+from backstream.quality.run_parts import RunParts, is_measured, name_failing_rows, sort_by_deviation, to_json
 from backstream.quality.suites import SuiteEntry, load_suite, suite_parameters
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Mode, Plan

@@ -25,8 +25,7 @@ from backstream.quality.audit_frame import PARTITION_COLUMNS, RUN_COLUMNS, WINDO
 from backstream.quality.bands import BAND_COLUMNS
 from backstream.quality.known_suites import SOUND
 from backstream.quality.results_frame import RESULT_COLUMNS
-from backstream.runs.bundled_files import bundled_folder
-from backstream.runs.home import expectations_folders
+from backstream.runs.home import bundled_folder, expectations_folders
 from backstream.runs.results import Severity
 from backstream.storage.files import write_text
 

@@ -14,14 +14,13 @@ from backstream.definition.mergeable import is_record_count, is_sum
 from backstream.definition.model import Definition
 from backstream.eventtime.instants import DAY_MS, instant_text
 from backstream.eventtime.intervals import Interval
-from backstream.reconcile.causes import Cause
 from backstream.reconcile.frames import START, TableShape
 from backstream.reconcile.input_rules import duplicate_rule, missing_input_rule
 from backstream.reconcile.mismatches import mismatch_table
 from backstream.reconcile.pairs import Mask, Pairs, join_sides
 from backstream.reconcile.published_side import RUN, PublishedSide
 from backstream.reconcile.record_counts import count_records, unknown_counts
-from backstream.reconcile.rules import Evidence, Rule, UnexplainedWindows, code_rule, late_data_rule
+from backstream.reconcile.rules import Cause, Evidence, Rule, UnexplainedWindows, code_rule, late_data_rule
 from backstream.reconcile.time_shift import REACH_MS, Shift, ShiftMatch, find_shift, repeated_hour_mask, undo_shift
 from backstream.runs.home import Home
 

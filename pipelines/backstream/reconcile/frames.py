@@ -14,9 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backstream.errors import SpecError
+from backstream.runs.table_schemas import WINDOW_END, WINDOW_START
 
-WINDOW_START, WINDOW_END = "window_start", "window_end"
-"""Columns of tables."""
 KEY, START, END = "key", "start_ms", "end_ms"
 """Columns of frames; the number of the key column follows `KEY`."""
 _UNITS = ("s", "ms", "us")

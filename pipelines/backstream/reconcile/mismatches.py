@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from backstream.reconcile.frames import END, KEY, START, WINDOW_END, WINDOW_START, TableShape
+from backstream.reconcile.frames import END, KEY, START, TableShape
 from backstream.reconcile.rules import UnexplainedWindows
+from backstream.runs.table_schemas import WINDOW_END, WINDOW_START
 
 _INSTANT = pa.timestamp("us", "UTC")
 

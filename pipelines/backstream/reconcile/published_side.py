@@ -20,20 +20,11 @@ from backstream.lake import published_windows as lake_windows
 from backstream.lake.catalog import load_table, open_catalog_for_writing
 from backstream.lake.catalog_address import table_identifier
 from backstream.lake.scans import in_interval
-from backstream.reconcile.frames import (
-    END,
-    START,
-    WINDOW_END,
-    WINDOW_START,
-    ColumnMapping,
-    ColumnMappings,
-    TableShape,
-    to_frame,
-)
+from backstream.reconcile.frames import END, START, ColumnMapping, ColumnMappings, TableShape, to_frame
 from backstream.runs.home import Home
 from backstream.runs.manifest import load_manifests, sum_fates
 from backstream.runs.plan import Plan
-from backstream.runs.table_schemas import FIRINGS, METRICS, PANES, PANES_KEPT, WINDOWS
+from backstream.runs.table_schemas import FIRINGS, METRICS, PANES, PANES_KEPT, WINDOW_END, WINDOW_START, WINDOWS
 from backstream.storage.columns import load_columns
 from backstream.storage.stores import Stores, map_files
 

@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from backstream.definition.loader import load_definition, resolve_paths
 from backstream.definition.mergeable import is_record_count
 from backstream.definition.model import Definition
-from backstream.definition.window_sections import SessionWindow
+from backstream.definition.result_sections import SessionWindow
 from backstream.errors import SpecError
-from backstream.eventtime.instants import instant_text
+from backstream.eventtime.instants import DAY_MS, SECOND_MS, epoch_ms, instant_text
 from backstream.eventtime.intervals import Interval
 from backstream.reconcile.comparison import Comparison, Reconciliation
-from backstream.reconcile.frames import (
-    START,
-    WINDOW_END,
-    WINDOW_START,
-    TableShape,
-    map_columns,
-    parse_mapping,
-    to_frame,
-)
+from backstream.reconcile.frames import START, TableShape, map_columns, parse_mapping, to_frame
 from backstream.reconcile.live_side import LiveOutput, load_live_output
 from backstream.reconcile.pairs import collapse_copies
 from backstream.reconcile.published_side import PublishedSide, load_published_side, load_shape, load_staged_side
+from backstream.runs.dataset_state import ReconciledDay, record_reconciled_days
 from backstream.runs.home import Home
 from backstream.runs.plan import Plan
+from backstream.runs.table_schemas import WINDOW_END, WINDOW_START
+
+_VALUES = ("window_start", "window_end", "cause", "aggregate", "ours", "theirs", "difference", "evidence")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,3 +113,31 @@ def _notes(shape: TableShape, definition: Definition) -> list[str]:
     if not any(is_record_count(definition.aggregates.get(name)) for name in shape.aggregates):
         notes.append("no compared aggregate is count(*): rules that need record counts are not applied")
     return notes
+
+
+def record_comparison(home: Home, result: Reconciliation) -> None:
+    """Record the result of each compared day; a later comparison of the day replaces it.
+
+    Raises:
+        StorageError: when the home cannot be written.
+    """
+    record_reconciled_days(home, result.dataset, list(_summarize_days(result)))
+
+
+def _summarize_days(result: Reconciliation) -> Iterator[ReconciledDay]:
+    at_ms, differing, largest = int(time.time() * SECOND_MS), dict[int, int](), dict[int, dict[str, Any]]()
+    for row in result.differing.to_pylist():
+        start_ms = epoch_ms(row[WINDOW_START])
+        day_ms = start_ms // DAY_MS * DAY_MS
+        differing[day_ms] = differing.get(day_ms, 0) + 1
+        largest.setdefault(day_ms, _describe_row(row, start_ms))
+    for day_ms, windows in result.days.items():
+        yield ReconciledDay(day_ms, at_ms, result.theirs, windows, differing.get(day_ms, 0), largest.get(day_ms))
+
+
+def _describe_row(row: dict[str, Any], start_ms: int) -> dict[str, Any]:
+    keys = " ".join(str(value) for name, value in row.items() if name not in _VALUES)
+    texts = {
+        name: "none" if row[name] is None else str(row[name]) for name in ("aggregate", "ours", "theirs", "cause")
+    }
+    return {"window_start": instant_text(start_ms), "keys": keys, **texts}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 import pandas as pd
@@ -262,3 +263,14 @@ def _definition_change(case: UnexplainedWindows, plan: Plan | None, name: str) -
     planned: Mapping[str, str] = plan.definition.get("aggregates", {})
     changes = describe_differences({name: planned.get(name)}, {name: case.definition.aggregates.get(name)})
     return f"the definition changed after run {plan.run_id}: {changes[0]}" if changes else None
+
+
+class Cause(StrEnum):
+    """Cause of a difference."""
+
+    LATE_DATA = "late data"
+    DUPLICATE = "duplicate"
+    MISSING_INPUT = "missing input"
+    TIME_ZONE_SHIFT = "time-zone shift"
+    CODE = "code"
+    UNKNOWN = "unknown"

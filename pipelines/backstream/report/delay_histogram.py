@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from backstream.definition.model import Definition
-from backstream.definition.window_sections import SessionWindow
+from backstream.definition.result_sections import SessionWindow
 from backstream.errors import PlanError
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from backstream.report.formatting import count_of, duration_words

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from backstream.definition.model import Definition
-from backstream.definition.window_sections import CumulateWindow, SessionWindow, SlidingWindow
+from backstream.definition.result_sections import CumulateWindow, SessionWindow, SlidingWindow
 from backstream.eventtime.instants import duration_text
 from backstream.eventtime.records import Fate
 from backstream.eventtime.windows import Cumulate, Sliding, Tumbling

@@ -12,8 +12,7 @@ from backstream.lake.ledger import RunRow
 from backstream.report.formatting import count_of, count_text, seconds_text
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Plan
-from backstream.runs.results import CheckOutcome
-from backstream.runs.verification import Receipt
+from backstream.runs.results import CheckOutcome, Receipt
 
 _SHOWN = ("window_start", "change", "old_value", "new_value", "difference")
 _NOT_KEYS = {*WINDOW, *_SHOWN, "aggregate", "old_run_id", "new_run_id"}

@@ -6,10 +6,10 @@ import os
 import time
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.resources import files
 from pathlib import Path
 
 from backstream.errors import SpecError
-from backstream.runs.bundled_files import bundled_folder
 from backstream.storage.home_copy import HomeCopy, copy_folder, parse_home_address
 from backstream.storage.stores import is_in_store
 from backstream.variables import (
@@ -22,6 +22,8 @@ from backstream.variables import (
 )
 
 _FETCH_INTERVAL_S = 1.0
+_IN_CHECKOUT = {"dags": "dags", "definitions": "pipelines/definitions", "expectations": "expectations"}
+"""The folders of the checkout, which an installed package has as `backstream/bundled/<name>`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,3 +286,10 @@ def expectations_folders() -> tuple[Path, ...]:
 def _folders(variable: str) -> tuple[Path, ...]:
     """Return the folders in a variable, without repetitions."""
     return tuple(dict.fromkeys(Path(path) for path in os.environ.get(variable, "").split(os.pathsep) if path))
+
+
+def bundled_folder(name: str) -> Path:
+    """Return a folder of files that come with the package: `dags`, `definitions`, or `expectations`."""
+    package = Path(str(files("backstream")))
+    installed = package / "bundled" / name
+    return installed if installed.is_dir() else package.parents[1] / _IN_CHECKOUT[name]

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
 from statistics import quantiles
 
+from backstream.errors import StorageError
 from backstream.eventtime.instants import MINUTE_MS, SECOND_MS, epoch_ms
+from backstream.runs.home import RunFolder
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Plan
+from backstream.storage.files import remove_file, write_text
+from backstream.storage.heartbeat import heartbeat
 
 _QUIET_MS = 10 * MINUTE_MS
 """Time without a new file after which a run counts as dead, unless its chunks take longer."""
+_HEARTBEAT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,3 +138,65 @@ def _mean_parallelism(done: Sequence[ChunkTiming]) -> float:
     span_ms = max(chunk.finished_ms for chunk in done) - start_ms
     total_ms = sum(chunk.seconds for chunk in done) * SECOND_MS
     return max(1.0, total_ms / span_ms) if span_ms > 0 else 1.0
+
+
+class Phase(StrEnum):
+    """A phase of a planned run, in the order of the run."""
+
+    START_SPARK = "start_spark"
+    """A job was submitted, and its Spark session has not started yet."""
+    REPLAY = "replay"
+    AUDIT = "audit"
+    APPROVE = "approve"
+    """A task checks whether the publication needs an approval, and requests it."""
+    PUBLISH = "publish"
+
+
+_ORDER = list(Phase)
+
+
+def begin_phase(folder: RunFolder, phase: Phase, job: str = "") -> None:
+    """Mark that a phase begins.
+
+    Args:
+        folder: folder of the run.
+        phase: the new phase.
+        job: first chunk of a Spark job, because several jobs of a run can be in different phases.
+    """
+    if folder.path.is_dir():
+        _mark(_file_of(folder, phase, job))
+
+
+def withdraw_phase(folder: RunFolder, phase: Phase, job: str = "") -> None:
+    """Remove the mark of a phase that has ended without a result."""
+    with suppress(OSError, StorageError):
+        remove_file(_file_of(folder, phase, job))
+
+
+@contextmanager
+def keep_phase(folder: RunFolder, phase: Phase, job: str = "") -> Iterator[None]:
+    """Mark a phase for the time of a block, with a heartbeat every 10 seconds; see `begin_phase`."""
+    begin_phase(folder, phase, job)
+    with heartbeat(partial(_mark, _file_of(folder, phase, job)), _HEARTBEAT_S):
+        yield
+
+
+def find_phase(folder: RunFolder) -> Phase | None:
+    """Return the phase whose mark changed last; None before the first one."""
+    try:
+        with os.scandir(folder.phases) as entries:
+            changed_ns = {entry.name: entry.stat().st_mtime_ns for entry in entries}
+    except OSError:
+        return None
+    phases = {name: Phase(name.partition("-")[0]) for name in changed_ns}
+    newest = max(phases, key=lambda name: (changed_ns[name], _ORDER.index(phases[name])), default=None)
+    return phases[newest] if newest else None
+
+
+def _file_of(folder: RunFolder, phase: Phase, job: str) -> Path:
+    return folder.phases / (f"{phase}-{job}" if job else phase.value)
+
+
+def _mark(file: Path) -> None:
+    with suppress(StorageError):
+        write_text(file, "")

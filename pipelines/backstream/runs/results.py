@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
+from backstream.errors import LedgerError
 from backstream.storage.files import load_json, write_json
 
 _ROLLBACK_PREFIX = "rollback-"
@@ -207,3 +208,85 @@ def rollback_id(run_id: str) -> str:
 def undone_run_id(rollback: str) -> str | None:
     """Return the run that a rollback undid, from the id of the rollback; None for other ids."""
     return rollback.removeprefix(_ROLLBACK_PREFIX) if rollback.startswith(_ROLLBACK_PREFIX) else None
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRequest:
+    """A request to approve the publication of a run; times are in epoch milliseconds.
+
+    `dag_id`, `dag_run_id`, and `task_id` are those of the task in Airflow that asks.
+    `text` is the request as Markdown. `unit_ms` is the distance of two windows. `verdict` and `finding` come from
+    the audit. `against` describes the published state. `rows` counts rows by kind of change. `aggregates` are the
+    changed aggregates with the rows that change most.
+    """
+
+    dag_id: str
+    dag_run_id: str
+    task_id: str
+    asked_at_ms: int
+    until_ms: int
+    text: str
+    unit_ms: int = 0
+    verdict: str = ""
+    finding: str = ""
+    against: str = ""
+    rows: Mapping[str, int] | None = None
+    aggregates: Sequence[Mapping[str, Any]] = ()
+
+    def write(self, path: Path) -> None:
+        """Write as JSON by atomic rename."""
+        write_json(path, asdict(self))
+
+    @classmethod
+    def read(cls, path: Path) -> Self | None:
+        """Read the request from a file; None if there is none, or another version wrote it."""
+        try:
+            return cls(**load_json(path, "approval request"))
+        except (LedgerError, TypeError):
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """The result of a verification of published rows by the reference engine.
+
+    `requested` is the size of the sample, `verified` the number of rows that were compared, of `rows` that the run
+    published. `replaced` rows of the sample belong to other runs by now. `findings` are sentences, one for each
+    disagreement. `hashes` are those of the inputs, the plan, the definition, the code, and the compared rows.
+    """
+
+    run_id: str
+    verified_at: str
+    seed: int
+    requested: int
+    verified: int
+    rows: int
+    replaced: int
+    findings: tuple[str, ...]
+    hashes: Mapping[str, str]
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Return whether nothing disagrees."""
+        return not self.findings
+
+    @property
+    def share(self) -> float:
+        """The share of the run's rows that were verified."""
+        return self.verified / self.rows if self.rows else 0.0
+
+    def write(self, path: Path) -> None:
+        """Write the receipt as JSON."""
+        write_json(path, asdict(self))
+
+    @classmethod
+    def read(cls, path: Path) -> Self | None:
+        """Return the receipt in a file; None if there is none.
+
+        Raises:
+            LedgerError: when the file is no JSON object.
+        """
+        if not path.exists():
+            return None
+        content: dict[str, Any] = load_json(path, "receipt")
+        return cls(**{**content, "findings": tuple(content["findings"])})

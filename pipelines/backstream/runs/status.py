@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from backstream.eventtime.instants import SECOND_MS, instant_text
-from backstream.runs.approval_request import ApprovalRequest
 from backstream.runs.home import RunFolder
-from backstream.runs.phases import Phase
-from backstream.runs.results import Audit
+from backstream.runs.progress import Phase
+from backstream.runs.results import ApprovalRequest, Audit
 from backstream.text import count_of
 
 

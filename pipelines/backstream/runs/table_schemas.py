@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+WINDOW_START, WINDOW_END = "window_start", "window_end"
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -42,8 +44,8 @@ TABLES = (WINDOWS, METRICS, QUARANTINE, PANES, DROPPED, FIRINGS, WITHHELD, SKIPP
 """Tables that the job of a chunk writes; the publication writes `RESTATEMENTS`."""
 
 _WINDOW = (
-    Column("window_start", "timestamptz", required=True),
-    Column("window_end", "timestamptz", required=True),
+    Column(WINDOW_START, "timestamptz", required=True),
+    Column(WINDOW_END, "timestamptz", required=True),
 )
 _RUN = (Column("run_id", "string", required=True),)
 RECORD_COUNT = "record_count"
@@ -116,7 +118,7 @@ _ROW_POSITION_COLUMNS = (
 def windows_table(keys: Sequence[Column], values: Sequence[Column]) -> Table:
     """Return the table of windows: window, key columns, a column per aggregate, and the number of records."""
     count = Column(RECORD_COUNT, "long", required=True)
-    return Table(WINDOWS, (*_WINDOW, *keys, *values, count, *_RUN), day_column="window_start")
+    return Table(WINDOWS, (*_WINDOW, *keys, *values, count, *_RUN), day_column=WINDOW_START)
 
 
 def process_rows_table(keys: Sequence[Column], values: Sequence[Column]) -> Table:
@@ -220,7 +222,7 @@ USER_CODE_COLUMNS = frozenset(
 )
 """Columns of result tables besides those of a definition with a job or a process function."""
 
-JOB_COLUMNS = frozenset(("window_start", "window_end", "fate", "pane_index", "pane_timing", "watermark_ms"))
+JOB_COLUMNS = frozenset((WINDOW_START, WINDOW_END, "fate", "pane_index", "pane_timing", "watermark_ms"))
 """Columns that a job gets besides those of the source."""
 
 WORKING_COLUMNS = frozenset(

@@ -10,10 +10,15 @@ import pyarrow as pa
 
 from backstream.definition.aggregates import require_columns, source_columns
 from backstream.definition.model import Definition
-from backstream.definition.time_columns import reason_not_a_time
 from backstream.errors import ContractError, PlanError
 from backstream.runs.input_files import FileList
-from backstream.source.column_types import NANOSECONDS, common_type, spark_type_of_arrow, type_name
+from backstream.source.column_types import (
+    NANOSECONDS,
+    common_type,
+    reason_not_a_time,
+    spark_type_of_arrow,
+    type_name,
+)
 from backstream.source.files import SchemaGroup
 
 _COLUMN = re.compile(r"\w+")

@@ -22,9 +22,9 @@ from backstream.eventtime.instants import epoch_ms
 from backstream.runs.home import Home
 from backstream.runs.input_files import HIDDEN, FileList, reason_ignored
 from backstream.runs.plan import InputFile
-from backstream.source.folders import walk_files
 from backstream.source.prepared import PreparedSource
 from backstream.source.raw_files import expand_path, list_raw_files, list_source
+from backstream.source.wildcards import walk_files
 from backstream.storage.stores import NO_STORES, FileVersion, Stores, is_in_store, map_files
 
 if TYPE_CHECKING:

@@ -8,12 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from backstream.definition.source_section import Source
 from backstream.errors import PlanError
 from backstream.runs.input_files import HIDDEN, SUFFIXES, FileList
-from backstream.source.folders import walk_files
-from backstream.source.wildcards import has_wildcard, is_hidden, split_pattern
+from backstream.source.wildcards import has_wildcard, is_hidden, parts_below, split_pattern, walk_files
+from backstream.storage.object_stores import StoreAccess, explain_store_errors, require_known_store
 from backstream.storage.stores import is_in_store
 
 JSON_SUFFIXES = (".json", ".jsonl", ".ndjson", ".log", ".txt", "")
@@ -47,7 +48,7 @@ class RawListing:
     ignored: Mapping[str, FileList]
 
 
-IgnoredPaths = defaultdict[str, set[str]]
+_IgnoredPaths = defaultdict[str, set[str]]
 """The paths of files that are not data, by reason."""
 
 
@@ -57,7 +58,7 @@ def list_source(source: Source, where: str) -> RawListing:
     Raises:
         PlanError: when a path does not exist, or no path has a data file.
     """
-    ignored: IgnoredPaths = defaultdict(set)
+    ignored: _IgnoredPaths = defaultdict(set)
     files = [file for path in source.paths for file in _list_path(path, source.format, where, ignored)]
     by_reason = {reason: FileList.from_paths(paths) for reason, paths in sorted(ignored.items())}
     if not files:
@@ -85,11 +86,9 @@ def root_of_paths(paths: Sequence[str]) -> str:
     return common.replace(":/", "://", 1) if is_in_store(roots[0]) else common
 
 
-def _list_path(path: str, format_name: str, where: str, ignored: IgnoredPaths) -> Iterator[RawFile]:
+def _list_path(path: str, format_name: str, where: str, ignored: _IgnoredPaths) -> Iterator[RawFile]:
     if is_in_store(path):
-        from backstream.source.stored_files import list_stored_files
-
-        yield from list_stored_files(path, format_name, where, ignored)
+        yield from _list_stored_files(path, format_name, where, ignored)
         return
     for root in expand_path(path, where):
         yield from _list_root(root, format_name, ignored)
@@ -129,20 +128,20 @@ def _require_no_table(folder: Path, where: str) -> None:
             raise PlanError(msg)
 
 
-def _list_root(root: Path, format_name: str, ignored: IgnoredPaths) -> Iterator[RawFile]:
+def _list_root(root: Path, format_name: str, ignored: _IgnoredPaths) -> Iterator[RawFile]:
     """Yield one file whatever its suffix, or the data files of a folder."""
     if root.is_file():
         yield _describe(str(root), root.stat())
         return
     for parts, entry in walk_files(root):
-        if reason := reason_no_data(parts, format_name):
+        if reason := _reason_no_data(parts, format_name):
             ignored[reason].add(entry.path)
             continue
         with suppress(FileNotFoundError):  # it was removed meanwhile
             yield _describe(entry.path, entry.stat())
 
 
-def reason_no_data(parts: Sequence[str], format_name: str) -> str | None:
+def _reason_no_data(parts: Sequence[str], format_name: str) -> str | None:
     """Return why a file is not data of a format, by the parts of its path below a folder; None: it is data."""
     if is_hidden(parts):
         return HIDDEN
@@ -155,8 +154,56 @@ def reason_no_data(parts: Sequence[str], format_name: str) -> str | None:
 
 def is_data_file(parts: Sequence[str], format_name: str) -> bool:
     """Return whether a file below a folder is data of a format, by the parts of its path below the folder."""
-    return reason_no_data(parts, format_name) is None
+    return _reason_no_data(parts, format_name) is None
 
 
 def _describe(path: str, status: os.stat_result) -> RawFile:
     return RawFile(path, status.st_size, status.st_mtime_ns // 1_000_000)
+
+
+def _list_stored_files(address: str, format_name: str, where: str, ignored: _IgnoredPaths) -> Iterator[RawFile]:
+    """Yield the data files of an address in an object store.
+
+    An object that the address or its pattern names is data, whatever its suffix. Objects below a prefix are data
+    if they have a suffix of the format, and no part of their names begins with `_` or `.`. The others are added to
+    `ignored`.
+
+    Raises:
+        SpecError: when the store is unknown, or the address contains a key.
+        PlanError: when nothing has the address.
+        StorageError: when the store cannot be read.
+    """
+    require_known_store(address, where)
+    root, pattern = split_pattern(address)
+    scheme = address.partition("://")[0]
+    with explain_store_errors("list", address):
+        filesystem, path = StoreAccess.from_environment().open(root)
+        infos = _list_objects(filesystem, path)
+    if not infos and not pattern:
+        msg = f"no file or folder at {address} ({where}, source.path)"
+        raise PlanError(msg)
+    for info in infos:
+        parts = tuple(info.path.removeprefix(path).strip("/").split("/"))
+        if info.path == path or is_wanted(parts, pattern, format_name):
+            yield RawFile(f"{scheme}://{info.path}", info.size, (info.mtime_ns or 0) // 1_000_000)
+        elif below := parts if not pattern else parts_below(parts, pattern):
+            ignored[_reason_no_data(below, format_name) or HIDDEN].add(f"{scheme}://{info.path}")
+
+
+def _list_objects(filesystem: Any, path: str) -> list[Any]:
+    """Return the objects below a prefix, or the object with this name; without placeholders of folders."""
+    from pyarrow.fs import FileSelector
+
+    info = filesystem.get_file_info(path)
+    if info.is_file:
+        return [info]
+    infos = filesystem.get_file_info(FileSelector(path, recursive=True, allow_not_found=True))
+    return [info for info in infos if info.is_file]
+
+
+def is_wanted(parts: tuple[str, ...], pattern: str, format_name: str) -> bool:
+    """Return whether an object is data, by its path below the folder before the pattern."""
+    if not pattern:
+        return is_data_file(parts, format_name)
+    below = None if is_hidden(parts) else parts_below(parts, pattern)
+    return below is not None and (not below or is_data_file(below, format_name))

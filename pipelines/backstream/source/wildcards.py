@@ -7,8 +7,10 @@ follow the same rules. No pattern names a file or folder that begins with `_` or
 from __future__ import annotations
 
 import fnmatch
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -66,3 +68,21 @@ def _compile(pattern: str) -> re.Pattern[str]:
 def _literal(token: str) -> str:
     """Return the expression of a character, or of a class of characters such as `[!ab]`."""
     return fnmatch.translate(token).removeprefix("(?s:").removesuffix(r")\Z")
+
+
+def walk_files(root: Path) -> Iterator[tuple[tuple[str, ...], os.DirEntry[str]]]:
+    """Yield the files below a folder, each with the parts of its path below it. Links to folders are not followed.
+
+    `os.scandir` is several times faster than `Path.rglob` if there are very many files. A folder that is removed
+    meanwhile has no files.
+    """
+    pending: list[tuple[tuple[str, ...], str]] = [((), str(root))]
+    while pending:
+        parts, folder = pending.pop()
+        with suppress(FileNotFoundError), os.scandir(folder) as entries:
+            for entry in entries:
+                own_parts = (*parts, entry.name)
+                if entry.is_file():
+                    yield own_parts, entry
+                elif entry.is_dir(follow_symlinks=False):
+                    pending.append((own_parts, entry.path))

@@ -15,8 +15,7 @@ from itertools import islice
 from pyspark.sql import SparkSession
 
 from backstream.runs.chunk_groups import group_chunks
-from backstream.runs.finished_chunks import load_finished_manifest
-from backstream.runs.manifest import Manifest
+from backstream.runs.manifest import Manifest, load_finished_manifest
 from backstream.runs.plan import Chunk, Plan
 from backstream.runs.table_schemas import (
     DROPPED,

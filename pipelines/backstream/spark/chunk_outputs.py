@@ -38,6 +38,8 @@ from backstream.spark.table_frames import (
     Keep,
     Results,
     TableFrames,
+    add_derived,
+    add_derived_to_panes,
     existing_fates,
     published_panes,
     record_frames,
@@ -46,7 +48,6 @@ from backstream.spark.table_frames import (
     window_results,
 )
 from backstream.spark.user_jobs import JobCall, JobResult
-from backstream.spark.windows.result_rows import add_derived, add_derived_to_panes
 from backstream.storage.stores import Stores
 
 log = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from backstream.definition.aggregates import spark_aggregates
 from backstream.definition.model import Definition
 from backstream.eventtime.windows import TimeWindow
 from backstream.spark import source
+from backstream.spark.table_frames import add_derived, meets_condition
 from backstream.spark.windows.aggregation import WINDOW
-from backstream.spark.windows.result_rows import add_derived, meets_condition
 
 _WINDOW_NUMBER = "sample_window"
 """Column with the number of the window that a record is in."""

@@ -22,12 +22,11 @@ from backstream.definition import prepared_columns
 from backstream.definition.aggregates import payload_columns
 from backstream.definition.model import Definition
 from backstream.definition.source_section import Source
-from backstream.definition.time_columns import reason_not_a_time
 from backstream.errors import ContractError
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import ONLY_PARTITION
 from backstream.runs.plan import InputFile
-from backstream.source.column_types import quote_column
+from backstream.source.column_types import quote_column, reason_not_a_time
 from backstream.spark.schemas import ARRIVAL_ORDER, EVENT, PARTITION_NUMBER, IntervalColumns, Step, table_literals
 
 REASON = "quarantine_reason"

@@ -25,10 +25,9 @@ from pyspark.sql.types import (
 
 from backstream.definition.aggregates import spark_type_name
 from backstream.errors import CountError, StorageError
-from backstream.native.element_ids import add_element_ids
 from backstream.native.small_files import split_files
 from backstream.native.sql import STAGING_CHUNK, STAGING_DAY
-from backstream.native.staged_files import describe_staged_file
+from backstream.native.staged_files import add_element_ids, describe_staged_file
 from backstream.native.task import WrittenFiles
 from backstream.runs.manifest import StagedFile
 from backstream.runs.plan import PlannedTable

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from backstream.definition.model import Definition
 from backstream.eventtime.records import Fate
 from backstream.eventtime.windows import Session
 from backstream.runs.table_schemas import (
@@ -16,6 +17,7 @@ from backstream.runs.table_schemas import (
     METRICS,
     OUTPUTS,
     PANES,
+    PANES_KEPT,
     QUARANTINE,
     RECORD_COUNT,
     SKIPPED,
@@ -24,11 +26,12 @@ from backstream.runs.table_schemas import (
     pane_count_column,
 )
 from backstream.spark.chunk_group import CHUNK, ChunkGroup, load_quarantine
+from backstream.spark.schemas import Step
 from backstream.spark.sessions.session_windows import SessionWindows
 from backstream.spark.watermarks.resolve import resolve_lateness, resolve_process_lateness
+from backstream.spark.windows.aggregation import WINDOW
 from backstream.spark.windows.fate_counts import FateCounts
 from backstream.spark.windows.fixed_windows import FixedWindows
-from backstream.spark.windows.result_rows import add_derived, add_derived_to_panes, count_withheld, published_rows
 
 Fates = dict[int, dict[str, dict[str, int]]]
 """Numbers of records by chunk number, source partition, and fate."""
@@ -97,9 +100,9 @@ def table_frames(group: ChunkGroup, results: Results, frames: TableFrames) -> It
 def window_frames(group: ChunkGroup, rows: DataFrame) -> Iterator[tuple[str, DataFrame]]:
     """Yield the rows of the table of windows, and the count of rows that don't meet the condition."""
     number = group.chunk_number_at(F.col("window_start_ms"))
-    yield WINDOWS, published_rows(rows, group.definition).withColumn(CHUNK, number)
+    yield WINDOWS, _published_rows(rows, group.definition).withColumn(CHUNK, number)
     if WITHHELD in group.plan.tables:
-        yield WITHHELD, count_withheld(rows, group.definition).withColumn(CHUNK, number)
+        yield WITHHELD, _count_withheld(rows, group.definition).withColumn(CHUNK, number)
 
 
 def record_frames(
@@ -142,3 +145,59 @@ def existing_fates(fates: Fates) -> set[str]:
         for fate, count in counts.items()
         if count
     }
+
+
+_TIMES = {name.removesuffix("_ms"): name for name in WINDOW}
+
+
+def add_derived(definition: Definition) -> Step:
+    """Add the derived columns to rows with keys, window, and aggregates."""
+    derived = {name: F.expr(text) for name, text in definition.derive_after.items()}
+    return lambda rows: _with_times(rows).withColumns(derived) if derived else rows
+
+
+def add_derived_to_panes(definition: Definition) -> Step:
+    """Add the derived columns of each pane to rows with keys, window, and the aggregates of each pane."""
+
+    def step(rows: DataFrame) -> DataFrame:
+        if not definition.derive_after:
+            return rows
+        panes = _with_times(rows)
+        for pane in PANES_KEPT:
+            # SQL has the names of the aggregates, so the columns of one pane get these names for a moment.
+            panes = panes.withColumns({name: F.col(f"{name}__{pane}") for name in definition.aggregates})
+            is_existing = F.col(pane_count_column(pane)) > F.lit(0)
+            panes = panes.withColumns(
+                {
+                    f"{name}__{pane}": F.when(is_existing, F.expr(text))
+                    for name, text in definition.derive_after.items()
+                }
+            )
+        return panes.drop(*definition.aggregates)
+
+    return step
+
+
+def meets_condition(definition: Definition) -> Column:
+    """Return whether a row is published; a condition that is null is not met."""
+    if definition.having is None:
+        return F.lit(True)  # noqa: FBT003 - a literal
+    return F.coalesce(F.expr(definition.having.condition), F.expr("false"))
+
+
+def _count_withheld(rows: DataFrame, definition: Definition) -> DataFrame:
+    """Return the number of rows per window that are not published, and of their records."""
+    withheld = _with_times(rows).where(~meets_condition(definition))
+    return withheld.groupBy(*WINDOW).agg(F.count(F.lit(1)).alias("rows"), F.sum(RECORD_COUNT).alias(RECORD_COUNT))
+
+
+def _published_rows(rows: DataFrame, definition: Definition) -> DataFrame:
+    """Return the rows that are published."""
+    if definition.having is None:
+        return rows
+    return _with_times(rows).where(meets_condition(definition))
+
+
+def _with_times(rows: DataFrame) -> DataFrame:
+    """Add the bounds of the window as timestamps."""
+    return rows.withColumns({name: F.timestamp_millis(in_ms) for name, in_ms in _TIMES.items()})

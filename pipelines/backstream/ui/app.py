@@ -19,7 +19,6 @@ from starlette.exceptions import HTTPException as AnyHttpError
 from backstream.errors import BackstreamError
 from backstream.pages.policy import policy
 from backstream.runs.home import Home
-from backstream.ui.explain_routes import add_explanation
 from backstream.ui.request import (
     airflow,
     can_run,
@@ -59,7 +58,6 @@ def application() -> FastAPI:
     _add_pages(app)
     _add_form(app)
     add_run_pages(app)
-    add_explanation(app)
     return app
 
 

@@ -2,10 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, MutableMapping
+from importlib import import_module
+from typing import Any
+
 from airflow.plugins_manager import AirflowPlugin
 
 from backstream.orchestration import priority, run_ends
-from backstream.ui.lazy import LazyApplication
+
+Message = MutableMapping[str, Any]
+_Asgi = Callable[
+    [Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]
+]
+
+
+class LazyApplication:
+    """An ASGI application that builds the real one on its first request: each Airflow process loads plugins."""
+
+    def __init__(self) -> None:
+        self._application: _Asgi | None = None
+
+    async def __call__(
+        self,
+        scope: Message,
+        receive: Callable[[], Awaitable[Message]],
+        send: Callable[[Message], Awaitable[None]],
+    ) -> None:
+        """Pass the request to the real application."""
+        if self._application is None:
+            self._application = import_module("backstream.ui.app").application()
+        # Keep Airflow's application, in which this one is mounted: the real one replaces `app` in the scope.
+        scope["backstream.airflow"] = scope.get("app")
+        await self._application(scope, receive, send)
 
 
 class BackstreamPlugin(AirflowPlugin):

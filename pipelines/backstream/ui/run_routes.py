@@ -1,4 +1,4 @@
-"""Define the routes of one run: its live page, its report, its approval, its cancellation, and its dismissal.
+"""Define the routes of one run: its page, report, approval, cancellation, and dismissal, and its explained rows.
 
 This module has no postponed annotations, because FastAPI cannot resolve those of nested functions.
 """
@@ -17,8 +17,9 @@ from backstream.ui.security import require_own_form
 if TYPE_CHECKING:
     from backstream.pages.runs import RunAddress
 
-_NOT_FOUND = 404
 _Text = Annotated[str, Query(max_length=500)]
+_Keys = Annotated[list[_Text], Query(max_length=20)]
+_NOT_FOUND = 404
 _MAY_READ = Depends(requires_access_dag("GET", DagAccessEntity.RUN))
 _MAY_EDIT = Depends(requires_access_dag("PUT", DagAccessEntity.RUN))
 _MAY_ANSWER = Depends(requires_access_dag("PUT", DagAccessEntity.HITL_DETAIL))
@@ -39,11 +40,12 @@ def add_run_pages(app: FastAPI) -> None:
     _add_run(app)
     _add_approval(app)
     _add_report(app)
+    _add_explanation(app)
 
 
 def _add_run(app: FastAPI) -> None:
     from backstream.pages import run as pages
-    from backstream.pages.dismissal import dismiss_page
+    from backstream.pages.decisions import dismiss_page
 
     @app.get("/run", dependencies=[_MAY_READ])
     async def run(request: Request, user: GetUserDep, address: _Address, state: bool = False) -> HTMLResponse:
@@ -64,7 +66,7 @@ def _add_run(app: FastAPI) -> None:
 
 
 def _add_approval(app: FastAPI) -> None:
-    from backstream.pages import approval as pages
+    from backstream.pages import decisions as pages
 
     @app.get("/approval", dependencies=[_MAY_READ])
     def approval(user: GetUserDep, address: _Address) -> HTMLResponse:
@@ -91,3 +93,11 @@ def _add_report(app: FastAPI) -> None:
             )
             return html(note_page("No report", sentence, status=_NOT_FOUND))
         return HTMLResponse(path.read_text(encoding="utf-8"))
+
+
+def _add_explanation(app: FastAPI) -> None:
+    from backstream.pages.explanation import explanation_page
+
+    @app.get("/explain", dependencies=[_MAY_READ])
+    def explain(dag_id: _Text, window: _Text, key: _Keys = []) -> HTMLResponse:  # noqa: B006 - FastAPI copies it
+        return html(explanation_page(page_store(), dag_id, window, key))

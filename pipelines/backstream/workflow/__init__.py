@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from backstream.workflow.lineage import describe_lineage
     from backstream.workflow.planning import plan_run
     from backstream.workflow.prepare import prepare_source
-    from backstream.workflow.preview.dry_run import preview_dry_run
-    from backstream.workflow.preview.preview import preview_plan
+    from backstream.workflow.preview.preview import preview_dry_run, preview_plan
     from backstream.workflow.publish import create_run_tables, publication_text, publish_run, record_failure
     from backstream.workflow.report import report_run, report_text
     from backstream.workflow.restate import find_restatements

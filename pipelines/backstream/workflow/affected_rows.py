@@ -12,7 +12,8 @@ import pyarrow as pa
 from backstream.eventtime.instants import DAY_MS
 from backstream.eventtime.stale_windows import ChangedRecords
 from backstream.eventtime.windows import Session, TimeWindow, WindowSpec
-from backstream.lake.published_windows import END, START, PublishedFile, PublishedWindows
+from backstream.lake.published_windows import PublishedFile, PublishedWindows
+from backstream.runs.table_schemas import WINDOW_END, WINDOW_START
 from backstream.source.key_index import key_text
 from backstream.source.time_columns import Longs
 
@@ -81,7 +82,7 @@ class _Rows:
         key, first = _number_keys(table, keys)
         values = zip(*(table[name].take(first).to_pylist() for name in keys), strict=True) if keys else [()]
         texts = [key_text(row) for row in values]
-        return cls(texts, key, _epoch_ms(table[START]), _epoch_ms(table[END]))
+        return cls(texts, key, _epoch_ms(table[WINDOW_START]), _epoch_ms(table[WINDOW_END]))
 
     def to_list(self, mask: Mask) -> list[tuple[str, TimeWindow]]:
         columns = (column[mask].tolist() for column in (self.key, self.start_ms, self.end_ms))

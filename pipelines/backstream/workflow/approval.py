@@ -13,10 +13,9 @@ from backstream.lake.ledger import record_run
 from backstream.report.failing_rows import FailingRow, list_failing_rows
 from backstream.report.formatting import change_text, count_of, minute_text, value_text
 from backstream.report.run_context import largest_changes
-from backstream.runs.approval_request import ApprovalRequest
-from backstream.runs.phases import Phase, begin_phase, keep_phase
 from backstream.runs.plan import Plan
-from backstream.runs.results import ApprovalDecision, Audit, CheckOutcome, Verdict
+from backstream.runs.progress import Phase, begin_phase, keep_phase
+from backstream.runs.results import ApprovalDecision, ApprovalRequest, Audit, CheckOutcome, Verdict
 from backstream.runs.status import RunStatus
 from backstream.text import visible_text
 from backstream.workflow.history import RunDifference, diff_run

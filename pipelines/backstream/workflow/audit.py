@@ -27,8 +27,8 @@ from backstream.runs.dataset_state import write_day_totals
 from backstream.runs.input_files import SHOWN
 from backstream.runs.input_notes import REMOVED_HINT
 from backstream.runs.manifest import Manifest, StagedFile, load_manifests
-from backstream.runs.phases import Phase, keep_phase
 from backstream.runs.plan import Mode, Plan
+from backstream.runs.progress import Phase, keep_phase
 from backstream.runs.results import Audit, Verdict
 from backstream.runs.status import RunStatus
 from backstream.runs.table_schemas import (
@@ -52,7 +52,7 @@ from backstream.workflow.past_windows import load_past_windows
 from backstream.workflow.publish import ledger_row, record_failure
 from backstream.workflow.repeated_positions import find_repeated_positions
 from backstream.workflow.report import report_run
-from backstream.workflow.verify_staged import check_staged_sample
+from backstream.workflow.verify import check_staged_sample
 
 _WINDOW = ("window_start", "window_end")
 _MAX_ROWS_TOGETHER = 1_000_000

@@ -16,8 +16,8 @@ from backstream.errors import QualityError
 from backstream.eventtime.intervals import ALL_TIMES, Interval, require_range_of_days
 from backstream.runs.home import Home
 from backstream.runs.input_notes import describe_inputs
-from backstream.runs.phases import Phase, begin_phase, keep_phase
 from backstream.runs.plan import Chunk, Plan
+from backstream.runs.progress import Phase, begin_phase, keep_phase
 from backstream.workflow.plan_request import PlanRequest
 
 if TYPE_CHECKING:

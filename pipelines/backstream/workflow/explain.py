@@ -15,7 +15,7 @@ from backstream.eventtime.intervals import Interval
 from backstream.eventtime.windows import Cumulate, Session, TimeWindow
 from backstream.lake.ledger import RunRow, list_runs
 from backstream.lake.published_windows import load_published_windows
-from backstream.lake.window_rows import load_window_rows
+from backstream.lake.reader import load_window_rows
 from backstream.native.raw_input import RawInput, Target
 from backstream.reconcile.reconcile import ReconcileRequest, reconcile_dataset
 from backstream.runs.home import Home

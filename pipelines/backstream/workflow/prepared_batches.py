@@ -20,8 +20,8 @@ from backstream.workflow.side_inputs import LoadedInputs
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backstream.spark.preparation.damaged_files import DamagedFileError
     from backstream.spark.preparation.native_files import NativeFiles
+    from backstream.spark.preparation.raw_records import DamagedFileError
     from backstream.spark.preparation.settings import Preparation
 
 _AT_ONCE = 2
@@ -160,8 +160,8 @@ def _prepare_with_spark(
     spark: SparkSession, paths: Mapping[RawFile, str], native: NativeFiles, draft: Path
 ) -> tuple[BatchCounts, list[SkippedFile]]:
     """Prepare the raw files and lines that remain; return the counts, and the files that are left out."""
-    from backstream.spark.preparation.damaged_files import DamagedFileError
     from backstream.spark.preparation.prepare import prepare_files
+    from backstream.spark.preparation.raw_records import DamagedFileError
 
     remaining = {*paths.values()}.difference(native.paths)
     skipped: list[SkippedFile] = []

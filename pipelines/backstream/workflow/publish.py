@@ -16,8 +16,8 @@ from backstream.lake.ledger import RunRow, record_run, run_row
 from backstream.lake.maintenance import expire_side_table_snapshots
 from backstream.lake.publish import publish_range
 from backstream.runs.manifest import Manifest, load_manifests, sum_fates
-from backstream.runs.phases import Phase, keep_phase
 from backstream.runs.plan import Plan
+from backstream.runs.progress import Phase, keep_phase
 from backstream.runs.results import ApprovalDecision, Audit, Publication
 from backstream.runs.status import RunStatus
 from backstream.runs.table_schemas import SKIPPED

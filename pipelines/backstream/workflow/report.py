@@ -23,8 +23,7 @@ from backstream.report.summary import RunSummary
 from backstream.runs.home import Home
 from backstream.runs.manifest import load_manifests
 from backstream.runs.plan import Plan
-from backstream.runs.results import Audit, CheckOutcome, Publication
-from backstream.runs.verification import Receipt
+from backstream.runs.results import Audit, CheckOutcome, Publication, Receipt
 from backstream.storage.files import write_text
 from backstream.text import ReportFormat
 from backstream.workflow.history import diff_run

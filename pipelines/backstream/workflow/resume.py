@@ -17,10 +17,9 @@ from backstream.eventtime.intervals import Interval
 from backstream.lake.catalog import open_catalog_for_reading
 from backstream.lake.conflicts import require_no_conflict
 from backstream.lake.tables import find_table
-from backstream.runs.finished_chunks import list_unfinished_chunks
 from backstream.runs.home import Home, RunFolder
 from backstream.runs.input_versions import require_unchanged_inputs
-from backstream.runs.manifest import version_warning
+from backstream.runs.manifest import list_unfinished_chunks, version_warning
 from backstream.runs.plan import Mode, Plan, slug
 from backstream.runs.status import RunStatus, derive_status, is_reported, read_facts
 from backstream.runs.table_schemas import WINDOWS

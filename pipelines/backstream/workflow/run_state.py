@@ -9,10 +9,9 @@ from typing import Any
 from backstream.eventtime.instants import DAY_MS, instant_text
 from backstream.eventtime.intervals import Interval
 from backstream.lake.ledger import RunRow
-from backstream.runs.approval_request import ApprovalRequest
-from backstream.runs.dismissals import Dismissal, load_dismissals
 from backstream.runs.home import Home
-from backstream.runs.requests import RunRequest
+from backstream.runs.requests import Dismissal, RunRequest, load_dismissals
+from backstream.runs.results import ApprovalRequest
 from backstream.runs.status import RunFacts, RunStatus, derive_status
 
 _PLAN_LIMIT_MS = DAY_MS

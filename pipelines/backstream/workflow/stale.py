@@ -29,8 +29,7 @@ from backstream.source.footers import load_footers
 from backstream.source.key_index import KeyIndex
 from backstream.workflow.affected_rows import Mask, find_affected_rows
 from backstream.workflow.allowed_ranges import read_interval
-from backstream.workflow.changed_files import ChangedFiles, CurrentInputs, true_positions
-from backstream.workflow.changed_records import list_changed_records
+from backstream.workflow.changed_files import ChangedFiles, CurrentInputs, list_changed_records, true_positions
 from backstream.workflow.planned_inputs import PlanInputs, PlannedInputs
 from backstream.workflow.staleness import StaleDay, Staleness
 

@@ -15,21 +15,21 @@ from backstream.eventtime.intervals import Interval
 from backstream.eventtime.seals import DaySeal
 from backstream.lake.ledger import RunRow, list_runs
 from backstream.lake.published_windows import load_published_windows
-from backstream.runs.approval_request import ApprovalRequest
 from backstream.runs.chunk_groups import MAX_CHUNKS_PER_JOB
 from backstream.runs.home import Home, RunFolder
 from backstream.runs.manifest import Manifest
-from backstream.runs.phases import Phase, find_phase
 from backstream.runs.plan_summary import PlanSummary
 from backstream.runs.progress import (
     ChunkTiming,
+    Phase,
     estimate_seconds_left,
     events_per_second,
+    find_phase,
     is_alive,
     load_timings,
 )
 from backstream.runs.requests import RunRequest, load_requests
-from backstream.runs.results import Audit, Publication
+from backstream.runs.results import ApprovalRequest, Audit, Publication
 from backstream.runs.status import (
     RunFacts,
     RunStatus,

@@ -8,26 +8,29 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.dataset as ds
 
 from backstream import __version__
 from backstream.definition.loader import require_unchanged_code, require_unchanged_definition
 from backstream.errors import BackstreamError, PlanError
-from backstream.eventtime.instants import SECOND_MS, instant_text
+from backstream.eventtime.instants import SECOND_MS, instant_text, utc_datetime
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.windows import Cumulate, Session, TimeWindow
-from backstream.lake.reader import load_published_rows
+from backstream.lake.reader import load_published_rows, load_rows_in_spans
 from backstream.lake.scans import count_rows
-from backstream.lake.window_rows import load_rows_in_spans
 from backstream.native.published_rows import PublishedRows
 from backstream.native.raw_input import RawInput, Target
 from backstream.runs.input_versions import require_unchanged_inputs
+from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Plan
-from backstream.runs.table_schemas import METRICS
-from backstream.runs.verification import Receipt
+from backstream.runs.results import Check, CheckOutcome, Receipt, Severity
+from backstream.runs.table_schemas import METRICS, WINDOWS
+from backstream.storage.stores import Stores, is_in_store
 from backstream.workflow.explain import Difference, compare_row
 from backstream.workflow.recomputation.windows import find_session_targets, recompute_windows
 from backstream.workflow.report import report_run
@@ -35,7 +38,10 @@ from backstream.workflow.report import report_run
 _EXTRA_WEIGHT = 3
 """The weight of a window with late records, or at an edge of a chunk, above that of other windows."""
 _MAX_FINDINGS = 20
-Rows = Sequence[Mapping[str, Any]]
+_Rows = Sequence[Mapping[str, Any]]
+_CHECK_NAME = "sampled rows equal those of the reference engine"
+_SEEDS = 1_000_000
+_SHOWN = 3
 
 
 def verify_run(plan: Plan, sample: int, seed: int) -> Receipt:
@@ -54,7 +60,7 @@ def verify_run(plan: Plan, sample: int, seed: int) -> Receipt:
     verified = _Verification(0, 0, (), ())
     try:
         frame = _load_frame(plan)
-        verified = verify_sample(
+        verified = _verify_sample(
             raw, frame, sample, seed, lambda spans: load_rows_in_spans(home, plan.dataset, spans)
         )
     except PlanError as error:
@@ -69,7 +75,7 @@ def verify_run(plan: Plan, sample: int, seed: int) -> Receipt:
         rows=count_rows(home, plan.dataset, plan.range),
         replaced=verified.replaced,
         findings=tuple(dict.fromkeys(findings)),
-        hashes=hash_parts(plan, verified.rows),
+        hashes=_hash_parts(plan, verified.rows),
     )
     receipt.write(plan.folder.verification)
     report_run(plan)
@@ -83,10 +89,10 @@ class _Verification:
     compared: int
     replaced: int
     findings: Sequence[str]
-    rows: Rows
+    rows: _Rows
 
 
-def verify_sample(
+def _verify_sample(
     raw: RawInput, frame: pd.DataFrame, sample: int, seed: int, load_rows: Callable[[Sequence[Interval]], pa.Table]
 ) -> _Verification:
     """Return the comparison of a sample of windows with their rows.
@@ -207,7 +213,7 @@ def _finding(raw: RawInput, target: Target, difference: Difference) -> str:
     return f"{Interval(*target.window)} {key}: {difference}"
 
 
-def hash_parts(plan: Plan, rows: Rows) -> dict[str, str]:
+def _hash_parts(plan: Plan, rows: _Rows) -> dict[str, str]:
     """Return hashes of the inputs, the code, the compared rows, the plan, and the definition of a run."""
     inputs = [[file.path, file.size_bytes, file.modified_ms, file.rows] for file in plan.inputs]
     published = sorted(json.dumps(row, sort_keys=True, default=str) for row in rows)
@@ -240,3 +246,71 @@ def list_findings(receipt: Receipt) -> Iterator[str]:
     yield from receipt.findings[:_MAX_FINDINGS]
     if len(receipt.findings) > _MAX_FINDINGS:
         yield f"and {len(receipt.findings) - _MAX_FINDINGS:,} more"
+
+
+def check_staged_sample(plan: Plan, manifests: Sequence[Manifest], windows: pd.DataFrame, sample: int) -> Check:
+    """Recompute a sample of staged rows with the reference engine, write the receipt, and return the check.
+
+    The plan decides the sample, so that a repetition gives the same result.
+
+    Args:
+        plan: the plan of the run.
+        manifests: the manifests of its chunks.
+        windows: the windows of the audit.
+        sample: the number of rows.
+    """
+    files = [file for manifest in manifests for file in manifest.files.get(WINDOWS, ())]
+    seed = int(plan.plan_hash, 16) % _SEEDS
+    try:
+        raw = RawInput.from_plan(plan, "verify")
+        found = _verify_sample(
+            raw, windows, sample, seed, lambda spans: _load_staged_rows([file.path for file in files], spans)
+        )
+    except PlanError as error:
+        reason = str(error).partition("\n")[0]
+        return Check(_CHECK_NAME, "verify", Severity.CRITICAL, CheckOutcome.ERROR, f"could not run: {reason}")
+    Receipt(
+        run_id=plan.run_id,
+        verified_at=instant_text(int(time.time()) * SECOND_MS),
+        seed=seed,
+        requested=sample,
+        verified=found.compared,
+        rows=sum(file.rows for file in files),
+        replaced=0,
+        findings=tuple(found.findings),
+        hashes=_hash_parts(plan, found.rows),
+    ).write(plan.folder.verification)
+    return Check(
+        _CHECK_NAME,
+        "verify",
+        Severity.CRITICAL,
+        CheckOutcome.FAIL if found.findings else CheckOutcome.PASS,
+        "; ".join(found.findings[:_SHOWN]) or f"{found.compared:,} rows are equal",
+        limit=f"all of {sample:,} sampled rows",
+        unexpected_count=len(found.findings),
+        element_count=found.compared,
+    )
+
+
+def _open_staged(paths: Sequence[str]) -> ds.Dataset:
+    """Return the files as one dataset; they are in an object store, or on a disk, or some of them."""
+    stores, parts = Stores.from_environment(), []
+    for are_stored, group in groupby(sorted(paths, key=is_in_store), key=is_in_store):
+        located = [stores.open(path) for path in group]
+        filesystem = located[0][0] if are_stored else None
+        parts.append(ds.dataset([path for _, path in located], format="parquet", filesystem=filesystem))
+    return parts[0] if len(parts) == 1 else ds.dataset(parts)
+
+
+def _load_staged_rows(paths: Sequence[str], spans: Sequence[Interval]) -> pa.Table:
+    """Return the staged rows of windows that start in some intervals."""
+    if not paths or not spans:
+        return pa.table({})
+    start, rows = ds.field("window_start"), _open_staged(paths)
+    if all(span.length_ms == 1 for span in spans):
+        starts = pa.array([utc_datetime(span.start_ms) for span in spans], rows.schema.field("window_start").type)
+        return rows.to_table(filter=start.isin(starts))
+    is_wanted = ds.scalar(value=False)
+    for span in spans:
+        is_wanted |= (start >= utc_datetime(span.start_ms)) & (start < utc_datetime(span.end_ms))
+    return rows.to_table(filter=is_wanted)

@@ -8,16 +8,18 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from backstream.native.preparation.folders import FolderValue, find_folder_texts, parse_folder_values
 from backstream.native.preparation.pieces import group_pieces, reason_against_file
 from backstream.native.preparation.supported import json_spec, reason_against_columns, reason_against_settings
 from backstream.native.preparation.task import JsonSpec, Piece, PreparationResult, PreparationTask
 from backstream.native.preparation.task_runner import run_preparation_task
 from backstream.native.task import task_file_path
+from backstream.source.reader import UnreadableError
 from backstream.spark.native.engine import can_fall_back, task_error_text
-from backstream.spark.preparation.folder_columns import declare_folder_columns, find_folder_columns
-from backstream.spark.preparation.raw_records import raw_file_uri
+from backstream.spark.preparation.raw_records import load_files_of_format, raw_file_uri, root_of_folders
 from backstream.spark.preparation.settings import LineFiles, Preparation
 from backstream.spark.session import ship_package
 
@@ -60,10 +62,10 @@ def prepare_native_files(
     """
     if reason := reason_against_settings(preparation.definition, preparation.source):
         return NativeFiles(preparation, reasons=dict.fromkeys(paths, reason))
-    folders = find_folder_columns(spark, preparation, paths)
+    folders = _find_folder_columns(spark, preparation, paths)
     if folders is None:
         return NativeFiles(preparation, reasons=dict.fromkeys(paths, _UNCLEAR_FOLDERS))
-    remaining = declare_folder_columns(preparation, folders.types)
+    remaining = _declare_folder_columns(preparation, folders.types)
     if reason := reason_against_columns(preparation.definition, preparation.source, folders.types):
         return NativeFiles(remaining, reasons=dict.fromkeys(paths, reason))
     reasons = {path: reason for path in paths if (reason := reason_against_file(path))}
@@ -143,3 +145,49 @@ def _run_tasks(spark: SparkSession, tasks: Sequence[PreparationTask]) -> list[Pr
     Path(tasks[0].output).parent.mkdir()
     ship_package(spark.sparkContext)
     return spark.sparkContext.parallelize(tasks, len(tasks)).map(run_preparation_task).collect()
+
+
+@dataclass(frozen=True, slots=True)
+class _FolderColumns:
+    """The types of the columns of folders, and their values by file; files with unusual values are not in it."""
+
+    types: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, Mapping[str, FolderValue]] = field(default_factory=dict)
+
+
+def _find_folder_columns(
+    spark: SparkSession, preparation: Preparation, paths: Sequence[str]
+) -> _FolderColumns | None:
+    """Return the columns of the folders of raw files; None if only Spark can find them.
+
+    Spark lists the files, and reads none of them.
+    """
+    root = root_of_folders(preparation.source)
+    if root is None:
+        return _FolderColumns(values={path: {} for path in paths})
+    texts = find_folder_texts(paths, root)
+    if texts is None:
+        return None
+    names = next(iter(texts.values()), {})
+    types = _load_types(spark, preparation, paths, names) if names else {}
+    if len(types) < len(names):  # a declared column has another spelling
+        return None
+    values = {path: parse_folder_values(own, types) for path, own in texts.items()}
+    return _FolderColumns(types, {path: own for path, own in values.items() if own is not None})
+
+
+def _load_types(
+    spark: SparkSession, preparation: Preparation, paths: Sequence[str], names: Container[str]
+) -> dict[str, str]:
+    try:
+        schema = load_files_of_format(spark, preparation.source, paths).schema
+    except (AnalysisException, UnreadableError):  # Spark's preparation explains it
+        return {}
+    return {column.name: column.dataType.simpleString() for column in schema if column.name in names}
+
+
+def _declare_folder_columns(preparation: Preparation, types: Mapping[str, str]) -> Preparation:
+    """Return settings with the types of folders' columns; from fewer files, Spark would derive other types."""
+    definition = preparation.definition
+    source = definition.source.model_copy(update={"columns": {**definition.source.columns, **types}})
+    return replace(preparation, definition=definition.model_copy(update={"source": source}))

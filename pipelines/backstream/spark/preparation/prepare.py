@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import reduce
 from pathlib import Path
+from urllib.parse import unquote, urlparse
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as F
 
-from backstream.definition.prepared_columns import MALFORMED_RECORD, REASON
+from backstream.definition.prepared_columns import FILE, LINE, MALFORMED_RECORD, REASON, RECORD
 from backstream.errors import SpecError
 from backstream.source.prepared import BatchCounts
-from backstream.spark.preparation.damaged_files import explain_damaged_files
-from backstream.spark.preparation.line_numbers import number_malformed_lines
 from backstream.spark.preparation.prepared_columns import IS_KEPT, add_derived_columns, select_prepared_columns
-from backstream.spark.preparation.raw_records import load_raw_records
+from backstream.spark.preparation.raw_records import (
+    add_raw_file,
+    explain_damaged_files,
+    literal_path,
+    load_raw_records,
+    raw_file_uri,
+)
 from backstream.spark.preparation.settings import PARQUET_OPTIONS, Preparation
+from backstream.spark.source import file_uri
 from backstream.spark.user_functions import register_functions
+
+_TEXT, _OCCURRENCE, _PREPARED_FILE = "text", "occurrence", "own_file"
+_SOURCE, _OWN_LINE = "line_source", "own_line"
+_BLOCK, _POSITION, _FIRST, _ROWS_BEFORE = "block_start", "position", "first_position", "rows_before"
+_NUMBERED = "_numbered"
+"""Folder of files that are not complete yet; readers ignore its name."""
 
 
 def _transform_records(rows: DataFrame, preparation: Preparation) -> DataFrame:
@@ -87,5 +103,110 @@ def prepare_files(
         observed.write.options(**PARQUET_OPTIONS).parquet(str(folder))
         counts = kept.get
         if counts["malformed"]:
-            number_malformed_lines(spark, preparation, folder)
+            _number_malformed_lines(spark, preparation, folder)
     return BatchCounts(scanned.get["rows"], counts["rows"], counts["left_out"], counts["unreadable"])
+
+
+def _number_malformed_lines(spark: SparkSession, preparation: Preparation, folder: Path) -> None:
+    """Set the column `LINE` of the malformed records in a folder of prepared files.
+
+    A record without a line of its own has no number: one that a transformation has multiplied or changed, or one
+    of a file with `multiLine`.
+    """
+    is_malformed = F.col(REASON).eqNullSafe(F.lit(MALFORMED_RECORD))
+    written = spark.read.parquet(str(folder))
+    if FILE not in written.columns:
+        return
+    own_file = F.col("_metadata.file_path").alias(_PREPARED_FILE)
+    found = written.where(is_malformed).select(FILE, own_file).distinct().collect()
+    uris = sorted({row[FILE] for row in found if row[FILE]})
+    prepared_paths = sorted({_path_of_uri(row[_PREPARED_FILE]) for row in found})
+    if not uris:
+        return
+    rows = spark.read.schema(written.schema).parquet(*map(literal_path, prepared_paths))
+    lines = _load_lines_of(spark, preparation, uris)
+    numbered = rows.where(~is_malformed).unionByName(_with_numbers(rows.where(is_malformed), lines))
+    numbered.write.options(**PARQUET_OPTIONS).parquet(str(folder / _NUMBERED))
+    for path in map(Path, prepared_paths):
+        path.unlink()
+    for path in (folder / _NUMBERED).glob("*.parquet"):
+        path.rename(folder / path.name)
+    shutil.rmtree(folder / _NUMBERED)
+
+
+def _with_numbers(malformed: DataFrame, lines: DataFrame) -> DataFrame:
+    """Return malformed records with the numbers of the lines that have their text."""
+    place = [F.col(FILE), F.col(_TEXT)]
+    counted = malformed.drop(LINE).withColumn(_TEXT, F.substring_index(RECORD, "\n", 1))
+    counted = counted.withColumn(_OCCURRENCE, _rank(place, F.col(RECORD)))
+    wanted = lines.join(counted.select(FILE, _TEXT).distinct(), [FILE, _TEXT], "left_semi")
+    ranked = wanted.withColumn(_OCCURRENCE, _rank(place, F.col(LINE)))
+    joined = counted.join(ranked, [FILE, _TEXT, _OCCURRENCE], "left")
+    return joined.select(*malformed.columns)
+
+
+def _rank(place: Sequence[Column], order: Column) -> Column:
+    return F.row_number().over(Window.partitionBy(*place).orderBy(order))
+
+
+def _load_lines_of(spark: SparkSession, preparation: Preparation, uris: Sequence[str]) -> DataFrame:
+    """Return lines of raw files, given by their URIs in `FILE`, with `FILE`, their text, and their number."""
+    numbers: dict[str, dict[str, Sequence[int]]] = {}
+    if line_files := preparation.line_files:
+        for path, known in line_files.numbers.items():
+            numbers.setdefault(raw_file_uri(line_files.raw_path(path), preparation), {})[path] = known
+    frames = []
+    if raw_paths := [_local_path(uri, preparation) for uri in uris if uri not in numbers]:
+        frames.append(_load_lines(spark, preparation, raw_paths).drop(_SOURCE))
+    if own := {path: each for uri in uris for path, each in numbers.get(uri, {}).items()}:
+        lines = _load_lines(spark, preparation, [*own], line_files.folder if line_files else None)
+        raw_numbers = spark.createDataFrame(_numbers_by_line(own))
+        frames.append(lines.withColumnRenamed(LINE, _OWN_LINE).join(raw_numbers, [_SOURCE, _OWN_LINE]))
+    return reduce(DataFrame.unionByName, (frame.select(FILE, _TEXT, LINE) for frame in frames))
+
+
+def _numbers_by_line(numbers: Mapping[str, Sequence[int]]) -> pa.Table:
+    """Return the number in the raw file by the line of a line file, whose first line is empty."""
+    counts = [len(own) for own in numbers.values()]
+    return pa.table(
+        {
+            _SOURCE: np.repeat([file_uri(path) for path in numbers], counts),
+            _OWN_LINE: np.concatenate([np.arange(2, count + 2) for count in counts]),
+            LINE: np.concatenate([np.asarray(own, np.int64) for own in numbers.values()]),
+        }
+    )
+
+
+def _load_lines(
+    spark: SparkSession, preparation: Preparation, paths: Sequence[str], lines_folder: Path | None = None
+) -> DataFrame:
+    """Return the lines of files with `FILE`, their own file, their text, and their number in it.
+
+    A task reads the blocks of files one after the other, so the positions of its rows are those of the lines.
+    """
+    options = {key: value for key, value in preparation.source.options.items() if key.lower() == "linesep"}
+    text = spark.read.options(**options).text([literal_path(path) for path in paths])
+    rows = add_raw_file(text, preparation, lines_folder).select(
+        FILE,
+        F.col("_metadata.file_path").alias(_SOURCE),
+        F.make_valid_utf8("value").alias(_TEXT),
+        F.col("_metadata.file_block_start").alias(_BLOCK),
+        F.monotonically_increasing_id().alias(_POSITION),
+    )
+    blocks = rows.groupBy(_SOURCE, _BLOCK).agg(F.min(_POSITION).alias(_FIRST), F.count(F.lit(1)).alias("rows"))
+    earlier = Window.partitionBy(_SOURCE).orderBy(_BLOCK).rowsBetween(Window.unboundedPreceding, -1)
+    blocks = blocks.withColumn(_ROWS_BEFORE, F.coalesce(F.sum("rows").over(earlier), F.lit(0))).drop("rows")
+    number = F.col(_POSITION) - F.col(_FIRST) + F.col(_ROWS_BEFORE) + F.lit(1)
+    return rows.join(blocks, [_SOURCE, _BLOCK]).select(FILE, _SOURCE, _TEXT, number.alias(LINE))
+
+
+def _local_path(uri: str, preparation: Preparation) -> str:
+    """Return the path of a raw file, or of its copy, by the URI in `FILE`."""
+    if preparation.fetched is None:
+        return _path_of_uri(uri)
+    paths = {address: path for path, address in preparation.addresses.items()}
+    return paths[unquote(uri)]
+
+
+def _path_of_uri(uri: str) -> str:
+    return unquote(urlparse(uri).path)

@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    DataType,
+    DoubleType,
+    FloatType,
+    IntegralType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from backstream.definition.prepared import column_of_path, list_paths
 from backstream.definition.prepared_columns import (
@@ -21,39 +35,48 @@ from backstream.definition.prepared_columns import (
     RECORD,
     SEQUENCE,
 )
+from backstream.definition.source_section import Source
+from backstream.definition.values import TimeUnit
 from backstream.errors import SpecError
 from backstream.eventtime.records import ONLY_PARTITION
 from backstream.eventtime.union import SEPARATOR
 from backstream.source.column_types import quote_column
-from backstream.spark.preparation.expressions import resolve_expression
 from backstream.spark.preparation.settings import MALFORMED, Preparation
-from backstream.spark.preparation.times import WrittenTime, parse_time
+from backstream.spark.schemas import int64_literal, integer_quotient
 from backstream.spark.source import marker_ms_column
 
 IS_KEPT = "prepared_is_kept"
 """Column with whether a record meets `source.where`, if there is one."""
+_MICROS: Mapping[TimeUnit, int] = {
+    TimeUnit.SECONDS: 1_000_000,
+    TimeUnit.MILLISECONDS: 1_000,
+    TimeUnit.MICROSECONDS: 1,
+}
+_MAX_EPOCH_US = 2**62
+_ZONE = r"(?i)(z|utc|gmt|[+-]\d{2}(:?\d{2})?|\[[^\]]+\]|[a-z]+/[a-z_]+)\s*$"
+"""Pattern of the end of a text that names its time zone."""
 
 
 def add_derived_columns(rows: DataFrame, preparation: Preparation) -> DataFrame:
     """Add the columns of `[source.derive]`, each over the columns of the files and the earlier ones."""
     source = preparation.source
     for name, expression in source.derive.items():
-        rows = rows.withColumn(name, resolve_expression(rows, f"source.derive.{name}", expression, preparation))
+        rows = rows.withColumn(name, _resolve_expression(rows, f"source.derive.{name}", expression, preparation))
     return rows
 
 
 def select_prepared_columns(rows: DataFrame, preparation: Preparation) -> DataFrame:
     """Select the columns of prepared files; with `source.where`, also `IS_KEPT`."""
     source = preparation.source
-    times = [(WrittenTime.event(source), EVENT_TIME, EVENT_TEXT)]
-    if arrival := WrittenTime.arrival(source):
+    times = [(_WrittenTime.event(source), EVENT_TIME, EVENT_TEXT)]
+    if arrival := _WrittenTime.arrival(source):
         times.append((arrival, ARRIVAL_TIME, ARRIVAL_TEXT))
     malformed = F.col(MALFORMED) if MALFORMED in rows.columns else F.lit(None).cast("string")
     reasons = [F.when(malformed.isNotNull(), F.lit(MALFORMED_RECORD))]
     instants: dict[str, Column] = {}
     texts: dict[str, Column] = {}
     for time, column, text_column in times:
-        written, parsed = parse_time(rows, time, preparation)
+        written, parsed = _parse_time(rows, time, preparation)
         instant = F.col(column)
         instants[column] = F.when(malformed.isNull(), parsed)
         texts[text_column] = written.cast("string")
@@ -77,7 +100,7 @@ def select_prepared_columns(rows: DataFrame, preparation: Preparation) -> DataFr
         columns[FILE] = F.col(FILE)
     columns[LINE] = F.lit(None).cast("long")  # `number_malformed_lines` sets it
     if source.where:
-        condition = resolve_expression(rows, "source.where", source.where, preparation)
+        condition = _resolve_expression(rows, "source.where", source.where, preparation)
         columns[IS_KEPT] = malformed.isNotNull() | F.coalesce(condition, F.expr("false"))
     # Conditions use an instant, too. Spark parses a text once if the instant is a column, and else once per use.
     return rows.withColumns(instants).select(*(column.alias(name) for name, column in columns.items()))
@@ -116,5 +139,111 @@ def _payload(rows: DataFrame, preparation: Preparation) -> dict[str, Column]:
             )
             raise SpecError(msg)
         quoted = ".".join(map(quote_column, path.split(".")))
-        payload[name] = resolve_expression(rows, path, quoted, preparation)
+        payload[name] = _resolve_expression(rows, path, quoted, preparation)
     return payload
+
+
+def _resolve_expression(rows: DataFrame, key: str, expression: str, preparation: Preparation) -> Column:
+    """Return an expression over the columns of the files.
+
+    Raises:
+        SpecError: with the key, and the columns of the files, if Spark cannot resolve it.
+    """
+    try:
+        column = F.expr(expression)
+        rows.select(column).schema  # noqa: B018 - it resolves the columns
+    except AnalysisException as error:
+        reason = first_sentence(error)
+        names = ", ".join(name for name in rows.columns if name not in (MALFORMED, FILE))
+        msg = (
+            f"{key} cannot be computed from the source: {reason} ({preparation.where})"
+            f"\n\nhint: the source has {names}"
+        )
+        raise SpecError(msg) from None
+    return column
+
+
+def first_sentence(error: AnalysisException) -> str:
+    """Return the reason of an error of Spark, in one line."""
+    return " ".join(str(error).partition("SQLSTATE")[0].split())
+
+
+@dataclass(frozen=True, slots=True)
+class _WrittenTime:
+    """The settings of a time of the source: `event_time` or `arrival_time`."""
+
+    name: str
+    expression: str
+    unit: TimeUnit | None
+    pattern: str | None
+
+    @classmethod
+    def event(cls, source: Source) -> Self:
+        """Return the event time of a source."""
+        return cls("event_time", source.event_time, source.event_time_unit, source.event_time_pattern)
+
+    @classmethod
+    def arrival(cls, source: Source) -> Self | None:
+        """Return the arrival time of a source; None if it has none."""
+        if source.arrival_time is None:
+            return None
+        return cls("arrival_time", source.arrival_time, source.arrival_time_unit, source.arrival_time_pattern)
+
+
+def _parse_time(rows: DataFrame, time: _WrittenTime, preparation: Preparation) -> tuple[Column, Column]:
+    """Return a time as it is written, and as an instant; the instant is null if it cannot be parsed."""
+    key, zone = f"source.{time.name}", preparation.source.time_zone
+    written = _resolve_expression(rows, key, time.expression, preparation)
+    kind = rows.select(written).schema.fields[0].dataType
+    if isinstance(kind, TimestampType):
+        return written, written
+    if isinstance(kind, TimestampNTZType):
+        if zone is None:
+            raise _time_error(key, time.expression, kind, 'set source.time_zone, e.g., "UTC"', preparation)
+        return written, F.to_utc_timestamp(written.cast("timestamp"), zone)
+    if isinstance(kind, IntegralType | DoubleType | FloatType) or kind.typeName() == "decimal":
+        if time.unit is None:
+            hint = f'set {key}_unit to "s", "ms", "us", or "ns"'
+            raise _time_error(key, time.expression, kind, hint, preparation)
+        return written, instant_of_number(written, kind, time.unit)
+    if isinstance(kind, StringType):
+        return written, _instant_of_text(written, time, zone)
+    raise _time_error(
+        key, time.expression, kind, "use an expression that is a timestamp, a number, or text", preparation
+    )
+
+
+def _time_error(key: str, expression: str, kind: DataType, hint: str, preparation: Preparation) -> SpecError:
+    return SpecError(
+        f"{key} must be an instant, got {kind.simpleString()} from {expression!r} ({preparation.where})"
+        f"\n\nhint: {hint}"
+    )
+
+
+def instant_of_number(number: Column, kind: DataType, unit: TimeUnit) -> Column:
+    """Return the instant of a number since 1970, in microseconds rounded down; null if it is out of range."""
+    if not isinstance(kind, IntegralType):
+        return _instant_of_decimal(number.try_cast("decimal(38,6)"), unit)
+    whole = number.cast("long")
+    if unit is TimeUnit.NANOSECONDS:
+        is_valid = whole > F.lit(-_MAX_EPOCH_US)
+        rounded_down = whole - F.pmod(whole, int64_literal(1_000))
+        return F.timestamp_micros(F.when(is_valid, integer_quotient(rounded_down, int64_literal(1_000))))
+    factor = _MICROS[unit]
+    is_valid = F.abs(F.greatest(whole, int64_literal(-_MAX_EPOCH_US))) < F.lit(_MAX_EPOCH_US // factor)
+    return F.timestamp_micros(F.when(is_valid, whole * int64_literal(factor)))
+
+
+def _instant_of_decimal(number: Column, unit: TimeUnit) -> Column:
+    micros = number / F.lit(1_000) if unit is TimeUnit.NANOSECONDS else number * F.lit(_MICROS[unit])
+    is_valid = F.abs(micros) < F.lit(_MAX_EPOCH_US)
+    return F.timestamp_micros(F.when(is_valid, F.floor(micros).cast("long")))
+
+
+def _instant_of_text(text: Column, time: _WrittenTime, zone: str | None) -> Column:
+    if time.unit is not None:
+        return _instant_of_decimal(F.trim(text).try_cast("decimal(38,6)"), time.unit)
+    parsed = F.try_to_timestamp(text, F.lit(time.pattern)) if time.pattern else F.try_to_timestamp(text)
+    if zone is None:
+        return parsed
+    return F.when(text.rlike(_ZONE), parsed).otherwise(F.to_utc_timestamp(parsed, zone))

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial, reduce
 from pathlib import Path
+from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType
@@ -16,13 +20,14 @@ from pyspark.sql.types import LongType
 from backstream.definition.prepared_columns import FILE
 from backstream.definition.source_section import Source
 from backstream.definition.values import TimeUnit
+from backstream.errors import ContractError, StorageError
 from backstream.source.column_types import quote_column
 from backstream.source.files import read_error_text
 from backstream.source.reader import UnreadableError
 from backstream.source.text_files import group_by_header, has_header, require_known_compressions
 from backstream.source.wildcards import split_pattern
+from backstream.spark.preparation.prepared_columns import first_sentence, instant_of_number
 from backstream.spark.preparation.settings import MALFORMED, Preparation
-from backstream.spark.preparation.times import instant_of_number
 from backstream.spark.source import file_uri
 
 _FORMATS = {"avro": "org.apache.spark.sql.avro.AvroFileFormat", "iceberg": "parquet"}
@@ -30,6 +35,8 @@ _FORMATS = {"avro": "org.apache.spark.sql.avro.AvroFileFormat", "iceberg": "parq
 _WITH_TEXT = ("json", "csv")
 _OPEN_COST_BYTES = 65_536
 """Assumed cost of opening a file, so that many small files share a task."""
+_FAILED_FILE = re.compile(r"FAILED_READ_FILE\S*\] \D*? file (\S+)\. ")
+_CAUSE = re.compile(r"^\s*Caused by: [\w.$]*?(\w+(?:: .*)?)$", re.MULTILINE)
 
 
 def load_raw_records(
@@ -166,3 +173,48 @@ def _copies_pattern(folder: Path) -> str:
 
 def _uri_pattern(folder: Path) -> str:
     return f"file:/+{re.escape(file_uri(str(folder)).removeprefix('file:/'))}"
+
+
+class DamagedFileError(ContractError):
+    """A raw file cannot be read."""
+
+    def __init__(self, path: str, reason: str, where: str) -> None:
+        super().__init__(
+            f"cannot read input file {path}: {reason} ({where}, source.path)\n\n"
+            'hint: restore the file, move it away, or set source.corrupt_files = "skip"'
+        )
+        self.path, self.reason = path, reason
+
+
+@contextmanager
+def explain_damaged_files(preparation: Preparation, paths: Sequence[str]) -> Iterator[None]:
+    """Convert errors about one of these files into `DamagedFileError`.
+
+    Raises:
+        DamagedFileError: with the file, and the innermost reason.
+        StorageError: when a file was removed since it was listed; the next preparation lists the files again.
+    """
+    try:
+        yield
+    except UnreadableError as error:
+        address = preparation.addresses.get(error.path, error.path)
+        raise DamagedFileError(address, error.reason, preparation.where) from None
+    except (PySparkException, Py4JJavaError, FileNotFoundError) as error:
+        if removed := next((path for path in paths if not Path(path).exists()), None):
+            address = preparation.addresses.get(removed, removed)
+            msg = (
+                f"input file {address} was removed while it was prepared ({preparation.where}, source.path)\n\n"
+                "hint: repeat the command; it reads the files that are there then"
+            )
+            raise StorageError(msg) from None
+        text = str(error)  # the file is in the message of an inner cause
+        failed = _FAILED_FILE.search(text)
+        if isinstance(error, AnalysisException):
+            msg = f"Spark cannot read the source: {first_sentence(error)} ({preparation.where}, source.path)"
+            raise ContractError(msg) from None
+        if failed is None:
+            raise
+        causes = _CAUSE.findall(text[failed.end() :])
+        reason = causes[-1] if causes else "Spark cannot read it"
+        path = unquote(urlparse(failed[1]).path)
+        raise DamagedFileError(preparation.addresses.get(path, path), reason, preparation.where) from None

@@ -13,18 +13,49 @@ from functools import reduce
 from operator import and_
 from typing import NamedTuple
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from backstream.definition.aggregates import with_filter
 from backstream.eventtime.records import Fate
-from backstream.native.sessions.arrow_replay import IN_WINDOW, in_firings, in_panes, in_windows
+from backstream.native.sessions.arrow_replay import (
+    FIRST,
+    GAP,
+    IN_WINDOW,
+    LAST,
+    LATENESS,
+    MET,
+    POSITION,
+    SEQ,
+    ReplayColumns,
+    fated,
+    in_firings,
+    in_panes,
+    in_windows,
+)
 from backstream.runs.table_schemas import PANES_KEPT, pane_count_column
 from backstream.spark.schemas import int64_literal
-from backstream.spark.sessions.clean_sessions import aggregate_columns, owned_clean_windows, split_on_time
-from backstream.spark.sessions.dirty_sessions import add_late_fates, dirty_events, dirty_units, replay_in_order
-from backstream.spark.sessions.found_sessions import Sessions, find_sessions, owns_start
-from backstream.spark.sessions.islands import EVENTS, IS_CLEAN, START, SessionColumns, add_islands, island_end_ms
+from backstream.spark.session import ship_package
+from backstream.spark.sessions.found_sessions import (
+    Sessions,
+    aggregate_columns,
+    broadcast_if_small,
+    find_sessions,
+    owned_clean_windows,
+    owns_start,
+    split_on_time,
+)
+from backstream.spark.sessions.islands import (
+    EVENTS,
+    IS_CLEAN,
+    ORDER,
+    START,
+    SessionColumns,
+    add_islands,
+    island_end_ms,
+    to_unit,
+)
 from backstream.spark.user_jobs import IN_FINAL
 from backstream.spark.windows.aggregation import WINDOW
 
@@ -77,7 +108,7 @@ def session_members(sessions: Sessions) -> DataFrame:
     columns = [*events.columns, *WINDOW, "fate", "pane_index", "pane_timing", IN_FINAL]
     members = in_clean.join(renamed, is_same, how="inner").withColumns(on_time).select(*columns)
     if sessions.is_replay:
-        replayed = replay_in_order(dirty_events(sessions), sessions, in_panes)
+        replayed = _replay_in_order(_dirty_events(sessions), sessions, in_panes)
         added = {
             **dict(zip(WINDOW, map(F.col, IN_WINDOW), strict=True)),
             **{name: F.col(f"session__{name}") for name in ("fate", "pane_index", "pane_timing")},
@@ -95,7 +126,7 @@ def session_records(sessions: Sessions) -> DataFrame:
     on_time = on_time.withColumns({"fate": F.lit(Fate.ON_TIME), "is_owned": is_owned}).select(*columns)
     if others is None:
         return on_time
-    return on_time.unionByName(add_late_fates(others, sessions).withColumn("is_owned", is_owned).select(*columns))
+    return on_time.unionByName(_add_late_fates(others, sessions).withColumn("is_owned", is_owned).select(*columns))
 
 
 def session_firings(sessions: Sessions) -> DataFrame:
@@ -151,7 +182,7 @@ def all_sessions(
     )
     if others is None:
         return on_time, clean
-    records = on_time.unionByName(add_late_fates(others, sessions).select(*columns))
+    records = on_time.unionByName(_add_late_fates(others, sessions).select(*columns))
     return records, clean.unionByName(_dirty_firings(sessions).select(*firing_columns))
 
 
@@ -187,14 +218,14 @@ def _pane_aggregates(sessions: Sessions) -> _PaneAggregates:
     if parts := sessions.parts:
         count = f"sum({EVENTS}) FILTER (WHERE session__in_"
         return _PaneAggregates(
-            replay_in_order(dirty_units(sessions), sessions, in_windows),
+            _replay_in_order(_dirty_units(sessions), sessions, in_windows),
             [column for pane in PANES_KEPT for column in parts.merges_where(f"session__in_{pane}", pane)],
             {pane: F.expr(f"coalesce({count}{pane}), 0)") for pane in PANES_KEPT},
             {f"{name}__{pane}": value for pane in PANES_KEPT for name, value in parts.values_of(pane).items()},
         )
     columns = _pane_values(sessions)
     return _PaneAggregates(
-        replay_in_order(dirty_events(sessions), sessions, in_windows),
+        _replay_in_order(_dirty_events(sessions), sessions, in_windows),
         [
             F.expr(with_filter(sessions.aggregates[name], f"session__in_{pane}")).alias(column)
             for column, name, pane in columns
@@ -207,7 +238,7 @@ def _pane_aggregates(sessions: Sessions) -> _PaneAggregates:
 def _dirty_firings(sessions: Sessions) -> DataFrame:
     """Return the columns of `session_firings` for dirty islands, with `by_record`."""
     parts = sessions.parts
-    members = replay_in_order(dirty_units(sessions) if parts else dirty_events(sessions), sessions, in_firings)
+    members = _replay_in_order(_dirty_units(sessions) if parts else _dirty_events(sessions), sessions, in_firings)
     names = ("pane_index", "pane_timing", "by_record")
     firing = [F.col(f"session__{name}").alias(name) for name in names]
     watermark_ms = F.col("session__met_ms").alias("watermark_ms")
@@ -229,3 +260,53 @@ def _pane_counts() -> list[str]:
 def _pane_values(sessions: Sessions) -> list[tuple[str, str, str]]:
     """Return column, aggregate, and pane of each value that `session_panes` returns."""
     return [(f"{name}__{pane}", name, pane) for name in sessions.aggregates for pane in PANES_KEPT]
+
+
+def _add_late_fates(out_of_order: DataFrame, sessions: Sessions) -> DataFrame:
+    """Add `fate` and `refusal` to the out-of-order events of dirty islands."""
+    in_time = _dirty_units(sessions).where(F.col(MET).isNull())
+    in_time = in_time.select(*sessions.keys, START, FIRST, LAST, MET, ORDER, GAP, LATENESS)
+    units = _as_units(out_of_order, sessions).unionByName(in_time, allowMissingColumns=True)
+    return _replay_in_order(units, sessions, fated)
+
+
+def _dirty_islands(sessions: Sessions) -> DataFrame:
+    """Return the dirty islands that overlap the owned interval."""
+    dirty = sessions.special.where(~F.col(IS_CLEAN))
+    if sessions.owned:
+        overlaps = (F.col(START) < sessions.owned.end_ms) & (F.col(LAST) >= sessions.owned.start_ms)
+        dirty = dirty.where(overlaps)
+    return broadcast_if_small(sessions, dirty)
+
+
+def _dirty_units(sessions: Sessions) -> DataFrame:
+    """Return the units of dirty islands."""
+    names = {name: f"session__dirty_{number}" for number, name in enumerate((*sessions.keys, START))}
+    dirty = _dirty_islands(sessions).select(*(F.col(name).alias(other) for name, other in names.items()))
+    is_same = reduce(and_, [F.col(name).eqNullSafe(F.col(other)) for name, other in names.items()])
+    return sessions.units.join(dirty, is_same, how="leftsemi")
+
+
+def _dirty_events(sessions: Sessions) -> DataFrame:
+    """Return the events of dirty islands, each as a unit of its own."""
+    events = add_islands(sessions.events, _dirty_islands(sessions), sessions.keys, sessions.window, how="inner")
+    return _as_units(events, sessions)
+
+
+def _as_units(events: DataFrame, sessions: Sessions) -> DataFrame:
+    event_ms, window = F.col("event_time_ms"), sessions.window
+    span = {FIRST: event_ms, LAST: event_ms, GAP: window.gap_ms, LATENESS: window.allowed_lateness_ms}
+    return events.withColumns({**span, **to_unit()})
+
+
+def _replay_in_order(units: DataFrame, sessions: Sessions, columns: ReplayColumns) -> DataFrame:
+    """Replay each dirty island in arrival order, and add the resulting columns."""
+    # The window function distributes the islands of a hot key over several tasks, and sorts within an island.
+    # Units in time have no arrival position and come first.
+    order = Window.partitionBy(*sessions.keys, START).orderBy(ORDER, FIRST)
+    units = units.withColumns({SEQ: F.col(ORDER).arrival_seq, POSITION: F.row_number().over(order)}).drop(ORDER)
+    schema = StructType([*units.schema.fields])
+    for name, kind in columns.types.items():
+        schema.add(name, kind)
+    ship_package(units.sparkSession.sparkContext)
+    return units.mapInArrow(columns, schema)

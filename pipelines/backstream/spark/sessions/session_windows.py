@@ -18,7 +18,7 @@ from backstream.native.sessions.arrow_replay import LAST
 from backstream.spark import chunk_group as reading
 from backstream.spark.chunk_group import ChunkGroup, ChunkRecords
 from backstream.spark.schemas import int64_literal, plan_literals
-from backstream.spark.sessions import clean_sessions, found_sessions, session_panes
+from backstream.spark.sessions import found_sessions, session_panes
 from backstream.spark.sessions.found_sessions import Sessions
 from backstream.spark.sessions.islands import START, SessionColumns, build_islands, build_units
 from backstream.spark.source import REASON
@@ -108,8 +108,8 @@ class SessionWindows:
         if self.work.is_replay:
             return int(count)
         if self.work.definition.job:  # the aggregates, which would count them, were not computed
-            return int(count) - clean_sessions.count_unowned(self._sessions)
-        return int(count) - int(self.recomputed.get[clean_sessions.UNOWNED])
+            return int(count) - found_sessions.count_unowned(self._sessions)
+        return int(count) - int(self.recomputed.get[found_sessions.UNOWNED])
 
     @property
     def _added_columns(self) -> tuple[str, ...]:
@@ -120,7 +120,7 @@ class SessionWindows:
         """Return the value to publish per key and session; in a replay the first, live, and final value."""
         if self.work.is_replay:
             return session_panes.session_panes(self._sessions)
-        return clean_sessions.aggregate_sessions(self._sessions, self.recomputed)
+        return found_sessions.aggregate_sessions(self._sessions, self.recomputed)
 
     def members(self, _: DataFrame) -> DataFrame:
         """Return the records as a job gets them: one row per record and owned session."""

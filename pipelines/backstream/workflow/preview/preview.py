@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 
 from backstream.definition.prepared import reason_to_prepare
-from backstream.errors import PlanError, SpecError
+from backstream.errors import BackstreamError, PlanError, SpecError
 from backstream.lake.ledger import list_runs
 from backstream.lake.published_windows import load_published_windows
 from backstream.native.key_sample import KeySample, draw_key_sample, mark_new_records
@@ -25,18 +25,24 @@ from backstream.workflow.impact import estimate_seconds
 from backstream.workflow.plan_request import PlanRequest
 from backstream.workflow.planning import compose_plan
 from backstream.workflow.preview.causes import ChangeCause, RunChanges, find_run_changes, list_new_files
-from backstream.workflow.preview.changed_rows import ChangedRows, estimate_row_count
+from backstream.workflow.preview.changed_rows import (
+    ChangedRows,
+    compare_rows,
+    estimate_row_count,
+    load_published_sample,
+)
 from backstream.workflow.preview.computation import (
     compute_sampled_rows,
     list_sampled_columns,
     needed_span,
     reason_for_spark,
 )
-from backstream.workflow.preview.published_sample import compare_rows, load_published_sample
 from backstream.workflow.preview.result import Preview, RunCost
+from backstream.workflow.preview.text import preview_text, summary_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 _DEFAULT_SHARE = 0.01
 _MIN_KEYS = 50
@@ -163,3 +169,25 @@ def _estimate_cost(home: Home, raw: RawInput, computed: pa.Table, share: float) 
         rows_written=estimate_row_count(computed, definition.source.key, share),
         tasks=_TASKS + jobs + (reason_to_prepare(definition) is not None),
     )
+
+
+def preview_dry_run(plan: Plan, home: Home) -> tuple[str, str, dict[str, Any] | None]:
+    """Return the preview of a plan as one sentence, as a text, and as JSON.
+
+    If there is none, the sentence and the text are the reason, and the JSON is None.
+
+    Args:
+        plan: the plan.
+        home: the home folder.
+    """
+    try:
+        found = preview_plan(plan, home, _refuse_spark)
+    except BackstreamError as error:
+        reason = f"no preview: {str(error).partition(chr(10))[0]}"
+        return reason, reason, None
+    return summary_text(found), preview_text(found), found.as_json()
+
+
+def _refuse_spark() -> NoReturn:
+    msg = "only Spark can compute the rows; use `backstream preview`"
+    raise PlanError(msg)

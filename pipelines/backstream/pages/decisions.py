@@ -1,17 +1,20 @@
-"""Show the request to approve a publication, and pass the answer of the user to Airflow."""
+"""Show the request to approve a publication and pass the answer on, and dismiss runs that ended without one."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
+from backstream.eventtime.instants import SECOND_MS
 from backstream.pages.airflow import APPROVE, REJECT, Airflow, DagRun, RejectedError
 from backstream.pages.render import Page, note_page, page
+from backstream.pages.run import load_run, run_page
 from backstream.pages.runs import RunAddress, find_folder, list_triggers, page_head
 from backstream.pages.store import PageStore
-from backstream.runs.approval_request import ApprovalRequest
 from backstream.runs.home import RunFolder
 from backstream.runs.plan_summary import PlanSummary
-from backstream.runs.results import ApprovalDecision, Audit
+from backstream.runs.requests import Dismissal
+from backstream.runs.results import ApprovalDecision, ApprovalRequest, Audit
 from backstream.runs.status import describe_wait, find_pending_request
 
 _BAD_REQUEST, _NOT_FOUND = 400, 404
@@ -22,6 +25,8 @@ _ANSWERS = {
         "Airflow stored your answer. The run ends, publishes nothing, and keeps its staged files.",
     ),
 }
+_CONFLICT = 409
+_MAX_REASON = 500
 
 
 def approval_page(
@@ -91,3 +96,22 @@ def _find_asking_run(records: PageStore, address: RunAddress) -> RunFolder | Non
 def _outcome(folder: RunFolder) -> str:
     decision = ApprovalDecision.read(folder.approval)
     return f"{decision}, {decision.at}" if decision else ""
+
+
+async def dismiss_page(
+    records: PageStore, address: RunAddress, typed: Mapping[str, str], user: str, airflow: Airflow
+) -> Page:
+    """Record or undo the dismissal of a run by the user, and return its page; no data, day, or count changes."""
+    run, reason = await load_run(records, address, airflow), typed.get("reason", "").strip()
+    if typed.get("undo") and run.state is not None and run.state.dismissal is not None:
+        run.state.dismissal.remove(records.home)
+        return run_page(await load_run(records, address, airflow), may_edit=True)
+    if run.state is None or not run.state.is_dismissible:
+        problem = "The run cannot be dismissed: it has not stopped without a publication, or it is dismissed."
+        return run_page(run, may_edit=True, problem=problem, status=_CONFLICT)
+    if not reason or len(reason) > _MAX_REASON:
+        problem = f"A reason of 1 to {_MAX_REASON} characters is required, got {len(reason)} characters."
+        return run_page(run, may_edit=True, problem=problem, status=_BAD_REQUEST)
+    now_ms = int(time.time() * SECOND_MS)
+    Dismissal(run.state.dataset, run.state.run_id, user, reason, now_ms).write(records.home)
+    return run_page(await load_run(records, address, airflow), may_edit=True)

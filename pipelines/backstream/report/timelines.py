@@ -1,8 +1,4 @@
-"""Draw a window as inline SVG: its records by arrival and event time, the watermark, and the firings.
-
-The vertical axis is event time, so the watermark is a line in the same chart. A record above this line at its
-arrival is ahead of the watermark. The chart is one image with a description; texts are escaped.
-"""
+"""Draw timelines as inline SVG: records and watermarks of a window, and deliveries of source partitions."""
 
 from __future__ import annotations
 
@@ -11,17 +7,88 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from backstream.report.svg import Frame
-from backstream.report.time_axis import TimeScale, clock_text, svg_number
+from backstream.eventtime.watermark_holders import Span
+from backstream.report.svg import Frame, TimeScale, clock_text, svg_number
 from backstream.text import visible_text
 
+_PARTITIONS = Markup('<svg class="chart partitions" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>')
+_BAR = Markup('<rect class="{}" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>')
+_TICK = Markup('<text class="tick" x="{}" y="{}" text-anchor="{}">{}</text>')
+_ROW, _NAME, _DELIVERY, _HOLD = 40.0, 15.0, 9.0, 8.0  # heights in SVG units
+_MAX_NAME = 60
+_MIN_WIDTH = 1.0
 _SVG = Markup('<svg class="chart timeline" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>')
+_TEXT = Markup('<text class="{}" x="{}" y="{}" text-anchor="{}">{}</text>')
+_NONE = Markup("")
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLine:
+    """A source partition with the stretches of time in which it was silent, and in which it held the watermark."""
+
+    name: str
+    silences: Sequence[Span]
+    holds: Sequence[Span]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionTimeline:
+    """Source partitions, from top to bottom, and the bounds of arrival of the stream in ms."""
+
+    label: str
+    first_ms: int
+    last_ms: int
+    lines: Sequence[PartitionLine]
+
+
+def draw_partition_timeline(timeline: PartitionTimeline, left: float, width: float) -> Markup:
+    """Return the chart as SVG. The name of a partition is above its bars, so it has room on a phone, too.
+
+    Args:
+        timeline: the partitions.
+        left: the left end of the bars in SVG units.
+        width: the width of the bars.
+    """
+    frame = Frame(left, 0, width, _ROW * len(timeline.lines) + 4)
+    scale = TimeScale(timeline.first_ms, max(timeline.last_ms, timeline.first_ms + 1), frame)
+    content = _NONE
+    for number, line in enumerate(timeline.lines):
+        top = number * _ROW
+        name = visible_text(line.name)
+        shown = name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…"
+        content += _TICK.format(svg_number(left), svg_number(top + _NAME - 3), "start", shown)
+        for span in _deliveries(timeline, line.silences):
+            content += _bar(scale, "delivers", span, top + _NAME, _DELIVERY, f"{name} delivers")
+        for span in line.holds:
+            content += _bar(scale, "holds", span, top + _NAME + _DELIVERY, _HOLD, f"{name} holds the watermark")
+    content += scale.draw_axis("arrival (UTC)")
+    return _PARTITIONS.format(
+        svg_number(left + width + 40), svg_number(frame.bottom + 38), visible_text(timeline.label), content
+    )
+
+
+def _deliveries(timeline: PartitionTimeline, silences: Sequence[Span]) -> list[Span]:
+    """Return the stretches between silences."""
+    found, start_ms = [], timeline.first_ms
+    for silent_from_ms, silent_until_ms in silences:
+        if silent_from_ms > start_ms or (silent_from_ms == start_ms and start_ms > timeline.first_ms):
+            found.append((start_ms, silent_from_ms))
+        start_ms = silent_until_ms
+    if start_ms < timeline.last_ms or not silences:
+        found.append((start_ms, timeline.last_ms))
+    return found
+
+
+def _bar(scale: TimeScale, style: str, span: Span, top: float, height: float, title: str) -> Markup:
+    start, end = (scale.x_of(at_ms) for at_ms in span)
+    box = (start, top, max(_MIN_WIDTH, end - start), height)
+    return _BAR.format(style, *map(svg_number, box), title)
+
+
 _DOT = Markup('<circle class="fate-{}" cx="{}" cy="{}" r="4"><title>{}</title></circle>')
 _LINE = Markup('<line class="{}" x1="{}" y1="{}" x2="{}" y2="{}"/>')
 _MARK = Markup('<line class="{}" x1="{}" y1="{}" x2="{}" y2="{}"><title>{}</title></line>')
 _PATH = Markup('<path class="{}" d="{}"/>')
-_TEXT = Markup('<text class="{}" x="{}" y="{}" text-anchor="{}">{}</text>')
-_NONE = Markup("")
 _MARGIN = 0.04
 
 
