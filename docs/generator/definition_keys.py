@@ -50,7 +50,8 @@ class _Keys:
         for key, value in self._schema["properties"].items():
             for name in _references(value):
                 section = self._sections[name]
-                blocks += self._section(_heading(key, section) if "properties" in section else code(key), name)
+                path = f"{key}.<name>" if _values_by_name(value) else key
+                blocks += self._section(_heading(path, section) if "properties" in section else code(key), name)
         for name, heading in self._nested.items():
             blocks += self._section(heading, name)
         keys = ", ".join(map(code, OVERRIDABLE))
@@ -172,8 +173,18 @@ def _is_model(owner: Any) -> bool:
 
 def _references(value: Schema) -> list[str]:
     """Return the names of the sections that a value refers to."""
-    choices = [value, *value.get("anyOf", ()), *value.get("oneOf", ())]
+    choices = [
+        choice
+        for part in (value, _values_by_name(value))
+        for choice in (part, *part.get("anyOf", ()), *part.get("oneOf", ()))
+    ]
     return [_name(choice) for choice in choices if "$ref" in choice]
+
+
+def _values_by_name(value: Schema) -> Schema:
+    """Return the schema of the values of a table whose keys are names of the user; empty for other values."""
+    named = next(iter(value.get("patternProperties", {}).values()), value.get("additionalProperties"))
+    return named if isinstance(named, dict) else {}
 
 
 def _nested(section: Schema) -> list[str]:

@@ -94,8 +94,10 @@ def _definition_keys() -> Iterator[str]:
         for key, value in node.get("properties", {}).items():
             yield f"{path}.{key}".lstrip(".")
             yield from walk(value, f"{path}.{key}".lstrip("."))
-        for key in ("anyOf", "oneOf", "items", "prefixItems"):
+        for key in ("anyOf", "oneOf", "items", "prefixItems", "additionalProperties"):
             yield from walk(node.get(key), path)
+        for value in node.get("patternProperties", {}).values():
+            yield from walk(value, f"{path}.<name>")
 
     return walk(schema, "")
 
