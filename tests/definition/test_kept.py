@@ -12,6 +12,7 @@ import pytest
 from tests.definition.clicks import Lines, written
 
 from backstream.definition.loader import json_schema, parse_definition
+from backstream.definition.model import Definition
 from backstream.eventtime.instants import HOUR_MS, MINUTE_MS
 from backstream.eventtime.windows import Sliding, Tumbling
 from backstream.runs.home import bundled_folder
@@ -54,6 +55,17 @@ def test_the_hash_does_not_depend_on_spelling() -> None:
 
     assert definition_hash({"window.size": '"60m"'}) == plain
     assert definition_hash({"lateness.allowed": '"0s"', "backfill.chunk": '"24h"'}) == plain
+
+
+def test_a_later_release_with_another_key_keeps_the_hash() -> None:
+    class Later(Definition):
+        new_key: str = "off"
+
+    clicks = parse_definition(written({}), "clicks.toml")
+    later = Later.model_validate(clicks.model_dump(mode="json"))
+
+    assert later.definition_hash == clicks.definition_hash
+    assert later.model_copy(update={"new_key": "on"}).definition_hash != clicks.definition_hash
 
 
 @pytest.mark.parametrize(

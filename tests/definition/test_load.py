@@ -58,6 +58,7 @@ def test_a_key_that_is_not_known_is_named_with_its_section(lines: Lines, said: s
         ({"window.kind": '"sliding"'}, "window.slide is missing"),
         ({"aggregates": None}, "aggregates is missing"),
         ({"aggregates.clicks": None}, "aggregates must have at least one"),
+        ({"aggregates.session": "5"}, "aggregates.session must be text, got 5"),
         ({"quality.late_ratio": "{ warn = 0.1 }"}, "quality.late_ratio.fail is missing"),
     ],
 )

@@ -155,13 +155,15 @@ _RULES = {
 }
 _TEXT_OR_LIST = {"str", "tuple[str, ...]"}
 """The last part of pydantic's error location for a value that is neither text nor a list of texts."""
-_NO_KEYS = {"tumbling", "sliding", "session", "cumulate", "[key]", "parts", *_TEXT_OR_LIST}
-"""Parts of pydantic's error locations that are not keys: the kind of a window, and `[key]` for an invalid key."""
+_NO_KEYS = {"[key]", *_TEXT_OR_LIST}
+"""Later parts that are no keys: `[key]` follows the name of an invalid key."""
+_CHOICES = {("window", kind) for kind in ("tumbling", "sliding", "session", "cumulate")} | {("source", "parts")}
+"""Starts of pydantic's error locations whose second part is no key: the kind of a window, and several sources."""
 
 
 def _error_text(error: ErrorDetails) -> str:
     """Return one line with the key, the rule, and the value."""
-    key = ".".join(str(part) for part in error["loc"] if part not in _NO_KEYS) or "definition"
+    key = _key_of(error["loc"]) or "definition"
     if error["type"] in _SENTENCES:
         return f"{key} {_SENTENCES[error['type']]}"
     if error["type"] == "union_tag_invalid":
@@ -175,6 +177,13 @@ def _error_text(error: ErrorDetails) -> str:
         return f"{key} must {_RULES[error['type']]}, got {error['input']!r}"
     expected = error["msg"].replace("Input should be ", "must be ").replace("String should", "must").rstrip(".")
     return f"{key} {expected[0].lower()}{expected[1:]}, got {error['input']!r}"
+
+
+def _key_of(location: tuple[int | str, ...]) -> str:
+    """Return the key at pydantic's location of an error, without the parts that name a choice of a type."""
+    start, rest = location[:2], location[2:]
+    parts = [*(start[:1] if start in _CHOICES else start), *(part for part in rest if part not in _NO_KEYS)]
+    return ".".join(map(str, parts))
 
 
 DELAYED = (StrategyKind.BOUNDED, StrategyKind.PUNCTUATED, StrategyKind.TIME_LAG)

@@ -49,9 +49,6 @@ class TimeKind(StrEnum):
     """Time at which the record arrived; windows fire by the same clock, so no record is late."""
 
 
-_OPTIONAL_SECTIONS = ("job", "process", "derive_after", "having", "functions", "inputs", "publish")
-
-
 class Definition(Section):
     """Dataset: a source of recorded events, windows, watermarks, aggregates, and limits for publication."""
 
@@ -184,7 +181,9 @@ class Definition(Section):
     @property
     def read_by(self) -> dict[str, Any]:
         """Return all settings that decide how a source row is read as an event."""
-        return self.source.model_dump(mode="json", exclude={"corrupt_files", "parts"}) | {"time": self.time.value}
+        not_used = {"corrupt_files", "parts"}
+        source = self.source.model_dump(mode="json", exclude_defaults=True, exclude=not_used)
+        return source | {"time": self.time.value}
 
     @property
     def unit_ms(self) -> int:
@@ -194,10 +193,11 @@ class Definition(Section):
 
     @property
     def definition_hash(self) -> str:
-        """Return a hash of the values, which formatting does not change."""
-        content = self.model_dump(mode="json")
-        # A definition without these sections has the same hash as before the sections existed.
-        content = {name: value for name, value in content.items() if name not in _OPTIONAL_SECTIONS or value}
+        """Return a hash of the values, which formatting does not change.
+
+        Values that equal the defaults are left out, so that a new key changes no hash of definitions without it.
+        """
+        content = self.model_dump(mode="json", exclude_defaults=True)
         canonical = json.dumps(content, sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 

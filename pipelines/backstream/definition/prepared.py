@@ -38,7 +38,8 @@ def prepared_folder(definition: Definition, home: Home) -> Path:
 
     Its name is a digest of everything that the files depend on.
     """
-    source = definition.source.model_dump(mode="json", exclude={"corrupt_files", "event_time_range", "watermark"})
+    not_used = {"corrupt_files", "event_time_range", "watermark"}
+    source = definition.source.model_dump(mode="json", exclude_defaults=True, exclude=not_used)
     change = transformation(definition.source)
     # Any function may be in `where` or `derive`, and prepared files of other code are not used.
     used_code = [*([change] if change else []), *(definition.user_code if definition.functions else ())]
@@ -47,7 +48,7 @@ def prepared_folder(definition: Definition, home: Home) -> Path:
     if definition.source.name and definition.watermark.marker:
         marker.append(definition.watermark.delay)  # the files of a union have the watermark of a marked record
     paths = [*sorted(list_paths(definition)), *(["*"] if definition.reads_all_columns else [])]
-    sides = {name: side.model_dump(mode="json") for name, side in definition.inputs.items()}
+    sides = {name: side.model_dump(mode="json", exclude_defaults=True) for name, side in definition.inputs.items()}
     content = [_FORMAT_VERSION, source, *marker, paths, hashes, *([sides] if sides else [])]
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
     return home.path / "prepared" / definition.name / digest
