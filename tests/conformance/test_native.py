@@ -29,11 +29,11 @@ from backstream.native.task import (
     Aggregate,
     ChunkGrid,
     ReadSpec,
+    TaskFiringTimes,
     TaskGrid,
     TaskOutput,
     TaskPositions,
     TaskResult,
-    TaskThresholds,
     WindowTask,
 )
 from backstream.native.task_runner import run_native_task
@@ -92,7 +92,7 @@ def list_reasons_for_spark(case: Case) -> Iterator[str]:
 
 
 def timeline_of(case: Case) -> WatermarkTimeline:
-    """Return the watermarks of a case in the form that the tasks' thresholds are made of."""
+    """Return the watermarks of a case in the form that the tasks' firing times are made of."""
     watermarks = compute_watermarks(case.records, case.emission, case.clock, case.partitions)
     rows = [
         {
@@ -192,7 +192,7 @@ class NativeRun:
             grid=TaskGrid(case.window, grid.first_end_ms, grid.step_ms, grid.count),
             keys=["key"],
             aggregates=AGGREGATES,
-            thresholds=TaskThresholds(0, to_positions(times.fired), to_positions(times.cleaned_up)),
+            firing_times=TaskFiringTimes(0, to_positions(times.fired), to_positions(times.cleaned_up)),
             chunks=self._chunks,
             numbers=(0, grid.count),
             stretch=self._owned,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from backstream.definition.aggregates import require_columns, value_columns, whole_window_aggregates
+from backstream.definition.aggregates import holistic_aggregates, require_columns, value_columns
 from backstream.definition.loader import parse_definition
 from backstream.errors import SpecError
 
@@ -36,7 +36,7 @@ def test_the_definition_of_the_page_is_valid() -> None:
     assert types["shops"] == "list<string>"
     assert types["refund_share"] == "double"
     assert types["day"] == "date"
-    listed = ", ".join(whole_window_aggregates(orders))
+    listed = ", ".join(holistic_aggregates(orders))
     assert f"computed from all records of each window, on Spark: {listed}\n" in PAGE
 
 

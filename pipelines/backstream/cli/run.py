@@ -234,12 +234,12 @@ def run_plan(planned: Plan, spark: SparkStart) -> None:
 
 
 def _plan_text(planned: Plan) -> str:
-    from backstream.definition.aggregates import whole_window_aggregates
+    from backstream.definition.aggregates import holistic_aggregates
     from backstream.definition.loader import parse_definition
     from backstream.native.supported import describe_engine
 
     definition = parse_definition(planned.definition, f"plan {planned.run_id}")
-    whole = whole_window_aggregates(definition)
+    whole = holistic_aggregates(definition)
     cost = ["computed from all records of each window, on Spark: " + ", ".join(whole)] if whole else []
     lines = [
         f"{planned.dataset}  {planned.range}  {planned.mode}, arrival order {planned.arrival_order}",

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from backstream.conformance.cases import Case, Engine, EngineResult, RecordedFiring, UnsupportedCaseError
 from backstream.conformance.extreme_sessions import extreme_sessions
+from backstream.conformance.spark_fates import add_fates, add_timing
 from backstream.errors import BackstreamError, PlanError
 from backstream.eventtime.emission import EmissionModel
 from backstream.eventtime.instants import MIN_MS, wrap_int64
@@ -35,7 +36,6 @@ from backstream.spark.watermarks.join import in_force_table, join_watermarks, ma
 from backstream.spark.watermarks.timeline import WatermarkTimeline
 from backstream.spark.windows.aggregation import WINDOW, aggregate_late, aggregate_on_time
 from backstream.spark.windows.assignment import WindowColumns, assign_windows, end_step_ms
-from backstream.spark.windows.fates import add_fates, add_timing
 
 _SAFE_MS = 2**60
 """The limit beyond which times may overflow in window arithmetic; no calendar reaches it."""

@@ -164,7 +164,7 @@ def spark_aggregates(definition: Definition) -> dict[str, str]:
     return {name: spark_sql(text, definition.functions) for name, text in definition.aggregates.items()}
 
 
-def whole_window_aggregates(definition: Definition) -> tuple[str, ...]:
+def holistic_aggregates(definition: Definition) -> tuple[str, ...]:
     """Return the names of the aggregates that need all records of a window at once."""
     calls = spark_aggregates(definition)
     return tuple(name for name, text in calls.items() if mergeable_aggregate(text) is None)

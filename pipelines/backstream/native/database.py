@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from backstream.native import sql
 from backstream.native.small_files import split_file
-from backstream.native.task import TaskOutput, TaskPositions, TaskThresholds, WrittenFiles
+from backstream.native.task import TaskFiringTimes, TaskOutput, TaskPositions, WrittenFiles
 from backstream.native.task_disk import make_scratch_folder
 
 if TYPE_CHECKING:
@@ -84,19 +84,19 @@ def split_outputs(rows: Mapping[str, int], outputs: Mapping[str, TaskOutput | No
     }
 
 
-def register_thresholds(database: duckdb.DuckDBPyConnection, thresholds: TaskThresholds | None) -> None:
-    """Create the table `thresholds`, with a row per window number.
+def register_firing_times(database: duckdb.DuckDBPyConnection, firing_times: TaskFiringTimes | None) -> None:
+    """Create the table `firing_times`, with a row per window number.
 
     Its columns are the positions of `fired` and `cleaned_up`, each with the suffixes `ms`, `seq`, and `partition`.
     """
-    if thresholds is None:
+    if firing_times is None:
         return
-    count = len(thresholds.fired.time_ms)
-    columns = {"n": pa.array(range(thresholds.first, thresholds.first + count), pa.int32())}
-    for name, positions in (("fired", thresholds.fired), ("cleaned_up", thresholds.cleaned_up)):
+    count = len(firing_times.fired.time_ms)
+    columns = {"n": pa.array(range(firing_times.first, firing_times.first + count), pa.int32())}
+    for name, positions in (("fired", firing_times.fired), ("cleaned_up", firing_times.cleaned_up)):
         columns |= {f"{name}_{suffix}": values for suffix, values in _position_columns(positions, count).items()}
-    database.register("threshold_rows", pa.table(columns))
-    database.execute("CREATE TEMP TABLE thresholds AS SELECT * FROM threshold_rows")
+    database.register("firing_time_rows", pa.table(columns))
+    database.execute("CREATE TEMP TABLE firing_times AS SELECT * FROM firing_time_rows")
 
 
 def _position_columns(positions: TaskPositions, count: int) -> dict[str, pa.Array]:

@@ -15,8 +15,8 @@ from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import Fate
 from backstream.eventtime.windows import Cumulate, Sliding, Tumbling
 from backstream.native import sql
-from backstream.native.database import open_database, register_thresholds, split_output, write_query
-from backstream.native.task import ChunkGrid, TaskGrid, TaskOutput, TaskThresholds, WrittenFiles
+from backstream.native.database import open_database, register_firing_times, split_output, write_query
+from backstream.native.task import ChunkGrid, TaskFiringTimes, TaskGrid, TaskOutput, WrittenFiles
 
 _WINDOW_FATES = (Fate.ON_TIME, Fate.LATE, Fate.DROPPED)
 
@@ -33,7 +33,7 @@ class NativeCounts:
     grid: TaskGrid | None
     cells: Tumbling | Sliding
     owned: Interval
-    thresholds: TaskThresholds | None
+    firing_times: TaskFiringTimes | None
     memory_mb: int
 
     def fates(self) -> dict[int, dict[str, dict[str, int]]]:
@@ -73,7 +73,7 @@ class NativeCounts:
         timing = "'on_time'"
         if isinstance(self.cells, Tumbling):
             timing = "fate"
-        elif self.thresholds is not None:
+        elif self.firing_times is not None:
             late = "WHEN is_cleaned_up THEN 'expired' WHEN is_fired THEN 'late'"
             timing = f"CASE WHEN late IS NULL THEN 'on_time' {late} ELSE 'on_time' END"
         cleaned_up, dropped = "timing IN ('expired', 'dropped')", f"fate = {sql.quote_text(Fate.DROPPED)}"
@@ -89,7 +89,7 @@ class NativeCounts:
         ]
         sums += ["min(first_arrival_ms) AS first_arrival_ms", "max(last_arrival_ms) AS last_arrival_ms"]
         by = "start_ms, end_ms, source_partition"
-        with_timing = f"SELECT *, {timing} AS timing FROM ({self._join_thresholds()})"
+        with_timing = f"SELECT *, {timing} AS timing FROM ({self._join_firing_times()})"
         selected = f"{by}, any_value(fired_at_ms) AS fired_at_ms, {', '.join(sums)}"
         grouped = f"SELECT {selected} FROM ({with_timing}) GROUP BY {by}"
         values = {
@@ -104,27 +104,27 @@ class NativeCounts:
             **sql.staging_columns("start_ms", chunks),
         }
         with open_database(self.memory_mb) as database:
-            register_thresholds(database, self.thresholds)
+            register_firing_times(database, self.firing_times)
             rows = write_query(
                 database, f"SELECT {sql.cast_columns(values, output)} FROM ({grouped})", output.path, output
             )
         return split_output(rows, output) if rows else None
 
-    def _join_thresholds(self) -> str:
+    def _join_firing_times(self) -> str:
         """Return a query of counts per window of `cells`, with `fired_at_ms` and needed lateness columns."""
         rows = self._assign_windows(self.cells)
-        if self.thresholds is None or self.grid is None:
+        if self.firing_times is None or self.grid is None:
             return f"SELECT *, NULL::BIGINT AS fired_at_ms FROM ({rows})"
         number = sql.window_number(self.grid, "end_ms")
         lateness = ""
         if isinstance(self.cells, Sliding):
             position = ["late_arrival_time_ms", "late_arrival_seq", "late_source_partition"]
             fired, cleaned_up = (
-                sql.is_after(self.thresholds, which, position) for which in ("t_fired", "t_cleaned_up")
+                sql.is_after(self.firing_times, which, position) for which in ("t_fired", "t_cleaned_up")
             )
             lateness = f", late_arrival_time_ms AS late, {fired} AS is_fired, {cleaned_up} AS is_cleaned_up"
-        columns = f"r.*, {sql.threshold_columns('t', self.thresholds)}"
-        joined = f"SELECT {columns} FROM ({rows}) r LEFT JOIN thresholds t ON t.n = {number}"
+        columns = f"r.*, {sql.firing_time_columns('t', self.firing_times)}"
+        joined = f"SELECT {columns} FROM ({rows}) r LEFT JOIN firing_times t ON t.n = {number}"
         return f"SELECT *, nullif(t_fired_ms, {MAX_MS}) AS fired_at_ms{lateness} FROM ({joined})"
 
     def _assign_windows(self, window: Tumbling | Sliding | Cumulate) -> str:

@@ -40,9 +40,9 @@ class RecordsQuery:
         self._reading, self._groups = reading, groups
         self._columns = list(dict.fromkeys([*columns, *deduplicate_on]))
         self._identity = [column_alias(reading, name) for name in deduplicate_on]
-        self.has_copies = False
+        self.has_duplicates = False
 
-    def mark_copies(self, database: duckdb.DuckDBPyConnection, span: Interval) -> None:
+    def mark_duplicates(self, database: duckdb.DuckDBPyConnection, span: Interval) -> None:
         """Store all records of a span in a table with `is_duplicate`, if it contains duplicates.
 
         Then `select` returns that column too. Few records have duplicates, and only those are sorted.
@@ -64,11 +64,11 @@ class RecordsQuery:
             f" UNION ALL SELECT *, row_number() OVER (PARTITION BY {by} ORDER BY {order}) > 1"
             f" FROM (SELECT * FROM ({records}) r SEMI JOIN copies c ON {is_same})"
         )
-        self.has_copies = True
+        self.has_duplicates = True
 
     def select(self, interval: Interval) -> str:
         """Return a query of all records in an interval of event time."""
-        if not self.has_copies:
+        if not self.has_duplicates:
             return self._scan(interval)
         return (
             f"SELECT * FROM marked_records WHERE event_ms >= {interval.start_ms} AND event_ms < {interval.end_ms}"
@@ -77,7 +77,7 @@ class RecordsQuery:
     def select_once(self, interval: Interval) -> str:
         """Return a query of the records in an interval without duplicates."""
         records = self.select(interval)
-        return f"SELECT * FROM ({records}) WHERE NOT is_duplicate" if self.has_copies else records
+        return f"SELECT * FROM ({records}) WHERE NOT is_duplicate" if self.has_duplicates else records
 
     def _scan(self, interval: Interval) -> str:
         columns = ", ".join(["event_ms", *PLACE, *(column_alias(self._reading, name) for name in self._columns)])

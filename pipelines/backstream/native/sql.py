@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from backstream.eventtime.windows import Cumulate, Sliding, Tumbling
 from backstream.native.task import (
     ChunkGrid,
+    TaskFiringTimes,
     TaskGrid,
     TaskOutput,
-    TaskThresholds,
 )
 
 STAGING_CHUNK, STAGING_DAY = "staging_chunk", "staging_day"
@@ -68,15 +68,15 @@ def slice_width(window: Tumbling | Sliding | Cumulate) -> int:
     return window.step_ms if isinstance(window, Cumulate) else window.size_ms
 
 
-def is_after(thresholds: TaskThresholds, which: str, place: Sequence[str]) -> str:
-    """Return the condition that a position in arrival order is after a threshold; null without a threshold.
+def is_after(firing_times: TaskFiringTimes, which: str, place: Sequence[str]) -> str:
+    """Return the condition that a position in arrival order is after a firing time; null without one.
 
     Args:
-        thresholds: the thresholds, which define the kind of positions.
-        which: the prefix of the threshold's columns, e.g., `t_fired`.
+        firing_times: the firing times of all windows, which define the kind of positions.
+        which: the prefix of the columns of the firing time, e.g., `t_fired`.
         place: the columns of arrival time, sequence, and partition.
     """
-    positions = thresholds.fired if which.endswith("fired") else thresholds.cleaned_up
+    positions = firing_times.fired if which.endswith("fired") else firing_times.cleaned_up
     if not len(positions.seq):
         return f"({place[0]} >= {which}_ms)"
     time_ms, seq, partition = place
@@ -136,13 +136,13 @@ def staging_columns(start_ms: str, chunks: ChunkGrid) -> dict[str, str]:
     return {STAGING_CHUNK: chunk_number(start_ms, chunks), STAGING_DAY: f"CAST({to_timestamp(start_ms)} AS DATE)"}
 
 
-def threshold_columns(table: str, thresholds: TaskThresholds) -> str:
-    """Return the columns of thresholds that `is_after` compares, with aliases such as `t_fired_ms`."""
-    suffixes_by_threshold = {
-        "fired": ("ms", "seq", "partition") if len(thresholds.fired.seq) else ("ms",),
-        "cleaned_up": ("ms", "seq", "partition") if len(thresholds.cleaned_up.seq) else ("ms",),
+def firing_time_columns(table: str, firing_times: TaskFiringTimes) -> str:
+    """Return the columns of firing times that `is_after` compares, with aliases such as `t_fired_ms`."""
+    suffixes_by_name = {
+        "fired": ("ms", "seq", "partition") if len(firing_times.fired.seq) else ("ms",),
+        "cleaned_up": ("ms", "seq", "partition") if len(firing_times.cleaned_up.seq) else ("ms",),
     }
-    names = [f"{which}_{suffix}" for which, suffixes in suffixes_by_threshold.items() for suffix in suffixes]
+    names = [f"{which}_{suffix}" for which, suffixes in suffixes_by_name.items() for suffix in suffixes]
     return ", ".join(f"{table}.{name} AS {table}_{name}" for name in names)
 
 

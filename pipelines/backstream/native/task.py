@@ -63,7 +63,7 @@ class TaskGrid:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskThresholds:
+class TaskFiringTimes:
     """The positions in arrival order from which a window has fired, and from which it is removed.
 
     There is one of each per window; `first` is the number of the first window in the lists. Without `seq`, the
@@ -139,7 +139,7 @@ class WindowTask:
     grid: TaskGrid
     keys: Sequence[str]
     aggregates: Sequence[Aggregate]
-    thresholds: TaskThresholds | None
+    firing_times: TaskFiringTimes | None
     chunks: ChunkGrid
     numbers: tuple[int, int]
     stretch: Interval

@@ -23,7 +23,7 @@ from backstream.definition.prepared_columns import (
 )
 from backstream.eventtime.records import Fate
 from backstream.native import record_scans, sql
-from backstream.native.database import open_database, register_thresholds, split_outputs, write_query
+from backstream.native.database import open_database, register_firing_times, split_outputs, write_query
 from backstream.native.footers import list_files_with_rest
 from backstream.native.record_scans import is_readable, is_within
 from backstream.native.records import group_files_by_schema
@@ -117,8 +117,8 @@ def _run_window_task(planned: WindowTask, disk: TaskDisk) -> TaskResult:
     )
     queries = WindowQueries(task, group_files_by_schema(task.files, task.reading))
     with open_database(task.memory_mb) as database:
-        register_thresholds(database, task.thresholds)
-        queries.mark_copies(database)
+        register_firing_times(database, task.firing_times)
+        queries.mark_duplicates(database)
         is_counted = write_query(database, queries.counts(), task.counts_path) > 0
         scanned, dropped = _count_records(database, task.counts_path) if is_counted else (0, 0)
         rows: dict[str, int] = {}

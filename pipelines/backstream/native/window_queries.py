@@ -23,19 +23,19 @@ from backstream.native.sql import (
     PARTITION_TEXT,
     cast_columns,
     chunk_number,
+    firing_time_columns,
     floor_to_step,
     is_after,
     quote_text,
     select_list,
     slice_width,
     staging_columns,
-    threshold_columns,
     time_step_ms,
     to_timestamp,
     window_ends,
     window_number,
 )
-from backstream.native.task import TaskOutput, TaskThresholds, WindowTask
+from backstream.native.task import TaskFiringTimes, TaskOutput, WindowTask
 from backstream.runs.table_schemas import RECORD_COUNT, pane_count_column
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ _PANE_CONDITIONS = {"first": "is_on_time", "live": "is_accepted", "final": ""}
 
 
 class WindowQueries:
-    """The queries of one `WindowTask` over the records of its files and a table `thresholds`."""
+    """The queries of one `WindowTask` over the records of its files and a table `firing_times`."""
 
     def __init__(self, task: WindowTask, groups: Groups) -> None:
         self._task, self._grid = task, task.grid
@@ -55,12 +55,12 @@ class WindowQueries:
         columns = [*task.keys, *(aggregate.column for aggregate in task.aggregates if aggregate.column)]
         self._records = RecordsQuery(task.reading, groups, columns, task.deduplicate_on)
 
-    def mark_copies(self, database: duckdb.DuckDBPyConnection) -> None:
+    def mark_duplicates(self, database: duckdb.DuckDBPyConnection) -> None:
         """Find the duplicates among all records that any query reads; the other queries then use them."""
         stretch = self._task.stretch
         windows = stretch if self._task.numbers[0] == self._task.numbers[1] else self._window_span()
         start_ms, end_ms = min(windows.start_ms, stretch.start_ms), max(windows.end_ms, stretch.end_ms)
-        self._records.mark_copies(database, Interval(start_ms, end_ms))
+        self._records.mark_duplicates(database, Interval(start_ms, end_ms))
 
     def counts(self) -> str:
         """Return a query of record counts by slice, source partition, and fate, with the owning chunk."""
@@ -117,10 +117,12 @@ class WindowQueries:
         start_ms = floor_to_step("event_ms", self._window.offset_ms, time_step_ms(self._window))
         number = self._number(f"({start_ms} + {self._window.size_ms})")
         records = f"SELECT *, {number} AS n FROM ({self._records.select(self._task.stretch)})"
-        fate = "CASE " + ("WHEN is_duplicate THEN 3 " if self._records.has_copies else "")
-        if self._task.thresholds is None:
-            return records, fate + "ELSE 0 END" if self._records.has_copies else "0"
-        joined = f"SELECT r.*, {self._threshold_columns('t')} FROM ({records}) r LEFT JOIN thresholds t USING (n)"
+        fate = "CASE " + ("WHEN is_duplicate THEN 3 " if self._records.has_duplicates else "")
+        if self._task.firing_times is None:
+            return records, fate + "ELSE 0 END" if self._records.has_duplicates else "0"
+        joined = (
+            f"SELECT r.*, {self._firing_time_columns('t')} FROM ({records}) r LEFT JOIN firing_times t USING (n)"
+        )
         has_fired, is_removed = self._is_after("t_fired"), self._is_after("t_cleaned_up")
         fate += f"WHEN NOT {has_fired} THEN 0 WHEN NOT {is_removed} THEN 1 ELSE 2 END"
         return joined, fate
@@ -141,7 +143,7 @@ class WindowQueries:
         """Return a query of the table of panes."""
         task = self._task
         assert task.panes is not None  # noqa: S101 - only replays need it
-        rows, keys = self._grouped_rows(task.thresholds)
+        rows, keys = self._grouped_rows(task.firing_times)
         position = [
             position if isinstance(self._window, Tumbling) else name for position, name in self._late_columns()
         ]
@@ -149,7 +151,7 @@ class WindowQueries:
         early = "false" if isinstance(self._window, Tumbling) else f"{_LATE_POSITION[0]} IS NULL"
         classified = (
             f"SELECT *, {early} OR NOT {fired} AS is_on_time, {early} OR NOT {cleaned_up} AS is_accepted"
-            f" FROM (SELECT r.*, {self._threshold_columns('t')} FROM ({rows}) r JOIN thresholds t USING (n))"
+            f" FROM (SELECT r.*, {self._firing_time_columns('t')} FROM ({rows}) r JOIN firing_times t USING (n))"
         )
         values: dict[str, str] = {}
         for pane, condition in _PANE_CONDITIONS.items():
@@ -198,10 +200,10 @@ class WindowQueries:
         """Return the columns by which results are grouped."""
         return ", ".join(["n", *self._key_names()])
 
-    def _grouped_rows(self, thresholds: TaskThresholds | None) -> tuple[str, dict[str, str]]:
+    def _grouped_rows(self, firing_times: TaskFiringTimes | None) -> tuple[str, dict[str, str]]:
         """Return a query of rows with the number `n` of their window, and the key columns by name."""
         if not isinstance(self._window, Tumbling):
-            return self._slice_records(thresholds), {name: name for name in self._key_names()}
+            return self._slice_records(firing_times), {name: name for name in self._key_names()}
         number = self._number(f"(event_ms + {self._grid.step_ms})")
         return (
             f"SELECT *, {number} AS n FROM ({self._records.select_once(self._window_span())})",
@@ -236,13 +238,13 @@ class WindowQueries:
             start_ms = (first_end_ms - 1) - (first_end_ms - 1 - window.offset_ms) % window.size_ms
         return Interval(start_ms, grid.first_end_ms + (end - 1) * grid.step_ms)
 
-    def _slice_records(self, thresholds: TaskThresholds | None) -> str:
+    def _slice_records(self, firing_times: TaskFiringTimes | None) -> str:
         """Return a query of partial values per slice and window, with the position of late records."""
         first, end = self._task.numbers
         slice_ms = floor_to_step("event_ms", self._window.offset_ms, slice_width(self._window))
         records = f"SELECT *, {slice_ms} AS slice_start_ms FROM ({self._records.select_once(self._window_span())})"
         late: dict[str, str] = {}
-        if thresholds is not None:
+        if firing_times is not None:
             records, late = self._add_late_position(records, "slice_start_ms")
         by = ", ".join([*self._key_names(), "slice_start_ms", *late])
         columns = ", ".join(["*", *filter(None, [select_list({**self._key_columns(), **late})])])
@@ -253,27 +255,27 @@ class WindowQueries:
         return f"SELECT *, unnest(range({low}, {high} + 1))::INTEGER AS n FROM ({slices} GROUP BY {by})"
 
     def _add_late_position(self, records: str, time_ms: str) -> tuple[str, dict[str, str]]:
-        """Return records joined with thresholds, and the columns of a late record's position in arrival order."""
+        """Return records joined with firing times, and the columns of a late record's arrival position."""
         earliest, _ = window_ends(self._window, time_ms)
         joined = (
-            f"SELECT r.*, {self._threshold_columns('e')} FROM ({records}) r LEFT JOIN thresholds e"
+            f"SELECT r.*, {self._firing_time_columns('e')} FROM ({records}) r LEFT JOIN firing_times e"
             f" ON e.n = greatest({self._number(earliest)}, 0)"
         )
         fired = self._is_after("e_fired")
         return joined, {name: f"CASE WHEN {fired} THEN {place} END" for place, name in self._late_columns()}
 
-    def _threshold_columns(self, table: str) -> str:
-        assert self._task.thresholds is not None  # noqa: S101 - only replays need it
-        return threshold_columns(table, self._task.thresholds)
+    def _firing_time_columns(self, table: str) -> str:
+        assert self._task.firing_times is not None  # noqa: S101 - only replays need it
+        return firing_time_columns(table, self._task.firing_times)
 
     def _number(self, end_ms: str) -> str:
         return window_number(self._grid, end_ms)
 
     def _late_columns(self) -> list[tuple[str, str]]:
-        assert self._task.thresholds is not None  # noqa: S101 - only replays need it
+        assert self._task.firing_times is not None  # noqa: S101 - only replays need it
         columns = list(zip((*PLACE[:2], PARTITION_TEXT), _LATE_POSITION, strict=True))
-        return columns[:1] if self._task.thresholds.are_ticks else columns
+        return columns[:1] if self._task.firing_times.are_ticks else columns
 
     def _is_after(self, which: str, place: Sequence[str] = (*PLACE[:2], PARTITION_TEXT)) -> str:
-        assert self._task.thresholds is not None  # noqa: S101 - only replays need it
-        return is_after(self._task.thresholds, which, place)
+        assert self._task.firing_times is not None  # noqa: S101 - only replays need it
+        return is_after(self._task.firing_times, which, place)

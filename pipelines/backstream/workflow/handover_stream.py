@@ -17,7 +17,7 @@ from backstream.eventtime.records import SourceClock
 from backstream.eventtime.stream_state import StreamState
 from backstream.eventtime.union import complete_partitions
 from backstream.eventtime.windows import Cumulate, Session, Sliding, Tumbling
-from backstream.native.database import register_thresholds
+from backstream.native.database import register_firing_times
 from backstream.native.handover_queries import (
     CutQueries,
     first_open_end_ms,
@@ -30,9 +30,9 @@ from backstream.native.handover_queries import (
 )
 from backstream.native.record_scans import column_alias
 from backstream.native.records import RecordsQuery, group_files_by_schema
-from backstream.native.sql import PARTITION_TEXT, is_after, threshold_columns, window_step_ms
+from backstream.native.sql import PARTITION_TEXT, firing_time_columns, is_after, window_step_ms
 from backstream.native.supported import parse_aggregate, read_spec
-from backstream.native.task import Aggregate, ReadSpec, TaskPositions, TaskThresholds
+from backstream.native.task import Aggregate, ReadSpec, TaskFiringTimes, TaskPositions
 from backstream.runs.plan import InputFile
 from backstream.spark.watermarks.cut_state import find_cut_state
 from backstream.spark.watermarks.firing_times import FiringTimes, WindowGrid
@@ -186,14 +186,14 @@ def _fixed_members(
     times = FiringTimes.from_timeline(timeline, grid, cut.clock, 0).fired
     seqs = () if times.arrival_seq is None else times.arrival_seq.tolist()
     positions = TaskPositions(times.arrival_time_ms.tolist(), seqs, list(times.source_partition))
-    thresholds = TaskThresholds(0, positions, positions)
-    register_thresholds(database, thresholds)
+    firing_times = TaskFiringTimes(0, positions, positions)
+    register_firing_times(database, firing_times)
     joined = (
-        f"SELECT r.*, {threshold_columns('t', thresholds)} FROM (SELECT *, ((window_end_ms - {first_end_ms})"
-        f" // {step_ms})::INTEGER AS n FROM ({members})) r LEFT JOIN thresholds t USING (n)"
+        f"SELECT r.*, {firing_time_columns('t', firing_times)} FROM (SELECT *, ((window_end_ms - {first_end_ms})"
+        f" // {step_ms})::INTEGER AS n FROM ({members})) r LEFT JOIN firing_times t USING (n)"
     )
     place = ("arrival_ms", "arrival_seq", PARTITION_TEXT)
-    is_late = f"coalesce({is_after(thresholds, 't_fired', place)}, false)"
+    is_late = f"coalesce({is_after(firing_times, 't_fired', place)}, false)"
     return joined, fixed_pane_index(is_late, watermark_ms)
 
 
@@ -207,5 +207,5 @@ def _select_records(database: duckdb.DuckDBPyConnection, cut: CutStream, start_m
     groups = group_files_by_schema(paths, reading)
     query = RecordsQuery(reading, groups, others, cut.definition.source.deduplicate_on)
     database.execute("DROP TABLE IF EXISTS marked_records; DROP TABLE IF EXISTS copies")
-    query.mark_copies(database, interval)
+    query.mark_duplicates(database, interval)
     return f"SELECT * FROM ({query.select_once(interval)}) WHERE arrival_ms < {cut.at_ms}"

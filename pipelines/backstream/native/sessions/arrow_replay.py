@@ -60,7 +60,7 @@ class Island(NamedTuple):
     met_ms: Sequence[int | None]
     arrival_seqs: Sequence[int | None]
     gap_ms: int
-    fold: ReplayedIsland
+    replayed: ReplayedIsland
 
     def window(self) -> Span:
         """Return the session of all its units."""
@@ -110,11 +110,11 @@ _Rows = tuple[list[int], list[list[Any]]]
 
 def _list_fates(island: Island) -> Iterator[_Rows]:
     count = len(island.spans_ms)
-    fates: list[str | None] = [*island.fold.fates]
+    fates: list[str | None] = [*island.replayed.fates]
     missing = count - len(fates)
     refusals: list[str | None] = [None] * count
     if missing:
-        refusals[len(fates)] = island.fold.refusal
+        refusals[len(fates)] = island.replayed.refusal
     fates += [None] * missing
     behind = [number for number, met_ms in enumerate(island.met_ms) if met_ms is not None]
     yield behind, [[fates[number] for number in behind], [refusals[number] for number in behind]]
@@ -124,9 +124,9 @@ def _list_windows(island: Island) -> Iterator[_Rows]:
     """Yield the rows of each fired window, and of the session of all units."""
     final, all_units = island.window(), range(len(island.spans_ms))
     fired: dict[tuple[int, int], list[SessionFiring]] = {final: []}
-    if island.fold.refusal:
-        raise PlanError(island.fold.refusal)
-    for firing in island.fold.firings:
+    if island.replayed.refusal:
+        raise PlanError(island.replayed.refusal)
+    for firing in island.replayed.firings:
         fired.setdefault(firing[:2], []).append(firing)
     for window, firings in fired.items():
         is_first = bool(firings) and firings[0].by is None
@@ -146,11 +146,11 @@ def _list_windows(island: Island) -> Iterator[_Rows]:
 
 def _list_panes(island: Island) -> Iterator[_Rows]:
     """Yield the rows of each fired window, and of the session of all units, with the first pane of each unit."""
-    final, fates = island.window(), island.fold.fates
+    final, fates = island.window(), island.replayed.fates
     fired: dict[tuple[int, int], list[SessionFiring]] = {final: []}
-    if island.fold.refusal:
-        raise PlanError(island.fold.refusal)
-    for firing in island.fold.firings:
+    if island.replayed.refusal:
+        raise PlanError(island.replayed.refusal)
+    for firing in island.replayed.firings:
         fired.setdefault(firing[:2], []).append(firing)
     for window, firings in fired.items():
         index_by_unit: dict[int, int | None] = {}
@@ -176,7 +176,7 @@ def _timing(index: int | None, first_index: int) -> str | None:
 
 def _list_firings(island: Island) -> Iterator[_Rows]:
     firing_counts: dict[tuple[int, int], int] = {}
-    for firing in island.fold.firings:
+    for firing in island.replayed.firings:
         window, late_unit = firing[:2], firing.by
         index = firing_counts.get(window, 0)
         firing_counts[window] = index + 1

@@ -52,15 +52,15 @@ class UnitQueries:
         columns = [*task.keys, *(aggregate.column for aggregate in task.aggregates if aggregate.column)]
         self._records = RecordsQuery(task.reading, groups, columns, task.deduplicate_on)
 
-    def mark_copies(self, database: duckdb.DuckDBPyConnection) -> None:
+    def mark_duplicates(self, database: duckdb.DuckDBPyConnection) -> None:
         """Find the duplicates of the interval; the other queries then use them."""
-        self._records.mark_copies(database, self._task.stretch)
+        self._records.mark_duplicates(database, self._task.stretch)
 
     def counts(self) -> str:
         """Return a query of record counts by cell, source partition, and fate, as if no record was late."""
         task = self._task
         cell_ms = floor_to_step("event_ms", task.cells.offset_ms, task.cells.size_ms)
-        fate = "is_duplicate" if self._records.has_copies else "false"
+        fate = "is_duplicate" if self._records.has_duplicates else "false"
         groups = (
             f"SELECT cell_ms, source_partition, is_copy, count(*) AS events, min(arrival_ms) AS first_ms,"
             f" max(arrival_ms) AS last_ms FROM (SELECT {cell_ms} AS cell_ms, source_partition, {fate} AS is_copy,"

@@ -27,7 +27,7 @@ def run_unit_task(task: UnitTask) -> TaskResult:
     counts_path, units_path = own_path(task.counts_path), Path(own_path(task.units_path))
     queries = UnitQueries(task, group_files_by_schema(task.files, task.reading))
     with open_database(task.memory_mb) as database:
-        queries.mark_copies(database)
+        queries.mark_duplicates(database)
         is_counted = write_query(database, queries.counts(), counts_path) > 0
         scanned, copies = _count_records(database, counts_path) if is_counted else (0, 0)
         if task.watermarks is not None:

@@ -6,7 +6,7 @@ from backstream.eventtime.intervals import Interval
 from backstream.eventtime.windows import Sliding
 from backstream.native.fate_counts import NativeCounts
 from backstream.native.supported import native_aggregates, read_spec
-from backstream.native.task import RestTask, TaskGrid, TaskPositions, TaskThresholds, WindowTask
+from backstream.native.task import RestTask, TaskFiringTimes, TaskGrid, TaskPositions, WindowTask
 from backstream.native.task_cuts import TaskRange, cut_windows
 from backstream.runs.table_schemas import DROPPED, PANES, WINDOWS
 from backstream.spark.attempt import Attempt
@@ -40,7 +40,7 @@ def compute_windows(group: ChunkGroup, results: FixedWindows, attempt: Attempt) 
         window_tasks[0].grid,
         group.definition.metric_windows,
         group.interval,
-        _all_thresholds(results),
+        _all_firing_times(results),
         window_tasks[0].memory_mb,
     )
     return NativeResult(
@@ -52,13 +52,13 @@ def compute_windows(group: ChunkGroup, results: FixedWindows, attempt: Attempt) 
     )
 
 
-def _all_thresholds(results: FixedWindows) -> TaskThresholds | None:
+def _all_firing_times(results: FixedWindows) -> TaskFiringTimes | None:
     """Return the firing times of all windows; None in a recompute."""
     if results.lateness is None:
         return None
-    firing_times = results.lateness.firing_times.thresholds
+    firing_times = results.lateness.firing_times.values
     count = firing_times.grid.count
-    return TaskThresholds(
+    return TaskFiringTimes(
         0, _positions(firing_times.fired, 0, count), _positions(firing_times.cleaned_up, 0, count)
     )
 
@@ -93,7 +93,7 @@ def _tasks(group: ChunkGroup, results: FixedWindows, attempt: Attempt) -> tuple[
             grid=grid,
             keys=source.key,
             aggregates=aggregates,
-            thresholds=_thresholds(results, grid, task_range),
+            firing_times=_firing_times(results, grid, task_range),
             chunks=chunk_grid(group),
             numbers=task_range.numbers,
             stretch=task_range.stretch,
@@ -126,16 +126,16 @@ def _span(grid: TaskGrid, task_range: TaskRange) -> Interval:
     return Interval(min(start_ms, task_range.stretch.start_ms), max(end_ms, task_range.stretch.end_ms))
 
 
-def _thresholds(results: FixedWindows, grid: TaskGrid, task_range: TaskRange) -> TaskThresholds | None:
+def _firing_times(results: FixedWindows, grid: TaskGrid, task_range: TaskRange) -> TaskFiringTimes | None:
     """Return the firing times of the windows that may have a record of the task; None in a recompute."""
     if results.lateness is None:
         return None
-    firing_times = results.lateness.firing_times.thresholds
+    firing_times = results.lateness.firing_times.values
     span = _span(grid, task_range)
     first = (span.start_ms - grid.first_end_ms) // grid.step_ms - 1
     last = (span.end_ms + grid.window.size_ms - grid.first_end_ms) // grid.step_ms + 2
     low, high = max(0, min(first, task_range.numbers[0])), min(last, firing_times.grid.count)
-    return TaskThresholds(
+    return TaskFiringTimes(
         low, _positions(firing_times.fired, low, high), _positions(firing_times.cleaned_up, low, high)
     )
 

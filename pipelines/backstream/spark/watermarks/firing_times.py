@@ -140,19 +140,19 @@ class FiringTimes:
 class FiringTimeColumns:
     """Firing times as columns. Spark gets the arrays once, as the only row of a scalar subquery."""
 
-    def __init__(self, spark: SparkSession, thresholds: FiringTimes) -> None:
-        self._spark, self.thresholds = spark, thresholds
+    def __init__(self, spark: SparkSession, values: FiringTimes) -> None:
+        self._spark, self.values = spark, values
 
     @property
     def position(self) -> tuple[str, ...]:
         """The columns of a record's arrival position that a comparison needs."""
-        are_ticks = self.thresholds.fired.are_ticks and self.thresholds.cleaned_up.are_ticks
+        are_ticks = self.values.fired.are_ticks and self.values.cleaned_up.are_ticks
         return ARRIVAL_ORDER[:1] if are_ticks else ARRIVAL_ORDER
 
     @cached_property
     def grid(self) -> GridColumns:
         """The grid that numbers the windows."""
-        return self.thresholds.grid.as_columns(self._spark)
+        return self.values.grid.as_columns(self._spark)
 
     def is_fired(self, number: Column, position: Sequence[Column] | None = None) -> Column:
         """Return whether the window fired before the record arrived; null for a number outside of the grid.
@@ -181,7 +181,7 @@ class FiringTimeColumns:
     def _is_after(self, name: str, number: Column, position: Sequence[Column] | None) -> Column:
         time_ms, *rest = position or [F.col(column) for column in ARRIVAL_ORDER]
         window_ms = F.get(self._arrays[f"{name}_ms"], number)
-        if getattr(self.thresholds, name).are_ticks:
+        if getattr(self.values, name).are_ticks:
             return time_ms >= window_ms
         seq, partition = rest
         window_seq = F.get(self._arrays[f"{name}_seq"], number)
@@ -193,7 +193,7 @@ class FiringTimeColumns:
     def _arrays(self) -> dict[str, Column]:
         columns: dict[str, pa.Array] = {}
         for name in ("fired", "cleaned_up"):
-            positions: ArrivalPositions = getattr(self.thresholds, name)
+            positions: ArrivalPositions = getattr(self.values, name)
             columns[f"{name}_ms"] = pa.array(positions.arrival_time_ms)
             if positions.arrival_seq is not None:
                 columns[f"{name}_seq"] = pa.array(positions.arrival_seq)

@@ -93,21 +93,21 @@ def aggregate_windows(events: DataFrame, request: AggregationRequest) -> DataFra
     return _add_window_bounds(windows.select(*by, *parts.values), request)
 
 
-def aggregate_panes(events: DataFrame, request: AggregationRequest, judged: FiringTimeColumns) -> DataFrame:
+def aggregate_panes(events: DataFrame, request: AggregationRequest, firing_times: FiringTimeColumns) -> DataFrame:
     """Return the first, live, and final value of each aggregate per key and window, as `panes_of_rows`."""
     parts, by, number = _split_if_sliced(events, request), [*request.keys, _NUMBER], F.col(_NUMBER)
     if parts is None:
-        timing = {_IS_ON_TIME: ~judged.is_fired(number), _IS_ACCEPTED: ~judged.is_cleaned_up(number)}
+        timing = {_IS_ON_TIME: ~firing_times.is_fired(number), _IS_ACCEPTED: ~firing_times.is_cleaned_up(number)}
         timed = _add_window_number(events, "event_time_ms", request).withColumns(timing)
         panes = panes_of_rows(_shuffle_if_sparse(timed, request), by, request.aggregates)
         return _add_window_bounds(panes, request)
-    position = [F.col(name) for name in late_columns(judged)]
+    position = [F.col(name) for name in late_columns(firing_times)]
     is_early = position[0].isNull()
     timing = {
-        _IS_ON_TIME: is_early | ~judged.is_fired(number, position),
-        _IS_ACCEPTED: is_early | ~judged.is_cleaned_up(number, position),
+        _IS_ON_TIME: is_early | ~firing_times.is_fired(number, position),
+        _IS_ACCEPTED: is_early | ~firing_times.is_cleaned_up(number, position),
     }
-    timed = _aggregate_slices(events, request, parts, judged).withColumns(timing)
+    timed = _aggregate_slices(events, request, parts, firing_times).withColumns(timing)
     return _add_window_bounds(_panes_of_partials(timed, by, parts), request)
 
 
@@ -117,17 +117,20 @@ def _split_if_sliced(events: DataFrame, request: AggregationRequest) -> PartialA
 
 
 def _aggregate_slices(
-    events: DataFrame, request: AggregationRequest, parts: PartialAggregates, judged: FiringTimeColumns | None
+    events: DataFrame,
+    request: AggregationRequest,
+    parts: PartialAggregates,
+    firing_times: FiringTimeColumns | None,
 ) -> DataFrame:
     """Return one row per slice and window, with the slice's partial aggregates and `late_columns`.
 
     There is one shuffle, by key, so slices and windows are both grouped without another one.
     """
-    slices = events.transform(add_slices(request.window, judged))
+    slices = events.transform(add_slices(request.window, firing_times))
     keys, shape = [F.col(key) for key in request.keys], request.shape
     if keys and not shape.is_reduced and not shape.has_hot_key:
         slices = slices.repartition(_count_tasks(slices.sparkSession, shape.events), *keys)
-    counted = slices.groupBy(*keys, SLICE, *late_columns(judged)).agg(
+    counted = slices.groupBy(*keys, SLICE, *late_columns(firing_times)).agg(
         F.count(F.lit(1)).alias(_EVENTS), *parts.partial
     )
     return _add_window_number(counted, SLICE, request)

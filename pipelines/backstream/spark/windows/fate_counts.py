@@ -30,7 +30,7 @@ class FateCounts:
     rows: DataFrame
     cells: Tumbling | Sliding
     owned: IntervalColumns
-    judged: FiringTimeColumns | None
+    firing_times: FiringTimeColumns | None
 
     def fates(self) -> dict[int, dict[str, dict[str, int]]]:
         """Return the numbers of records by chunk number, source partition, and fate. Runs a job.
@@ -62,7 +62,7 @@ class FateCounts:
         `events = on_time + late + dropped + expired`. An `expired` event was accepted by a later window only.
         """
         in_windows = self._in_windows(self.cells)
-        timing = F.col("fate") if isinstance(self.cells, Tumbling) else timing_column(self.judged)
+        timing = F.col("fate") if isinstance(self.cells, Tumbling) else timing_column(self.firing_times)
         owned = in_windows.where(self.owned.hold(F.col("window_start_ms"))).withColumn("timing", timing)
         is_too_late = F.col("timing").isin(EXPIRED, Fate.DROPPED)
         is_dropped = F.col("fate") == F.lit(Fate.DROPPED)
@@ -81,8 +81,8 @@ class FateCounts:
         metrics += [F.timestamp_millis(time_ms).alias(name) for name, time_ms in arrivals.items()]
         grouped = owned.groupBy(*WINDOW, "source_partition").agg(*metrics)
         fired_at = F.lit(None).cast("timestamp")
-        if self.judged:
-            fired_at = self.judged.fired_at(self.judged.grid.number(F.col("window_end_ms")))
+        if self.firing_times:
+            fired_at = self.firing_times.fired_at(self.firing_times.grid.number(F.col("window_end_ms")))
         return grouped.withColumn("fired_at", fired_at)
 
 
@@ -90,7 +90,7 @@ def count_fates(
     records: DataFrame,
     cells: Tumbling | Sliding,
     owned: IntervalColumns,
-    judged: FiringTimeColumns | None,
+    firing_times: FiringTimeColumns | None,
     *,
     window: FixedWindow | None = None,
     by: Sequence[str] = (),
@@ -101,12 +101,12 @@ def count_fates(
         records: normalized events with `fate` and `CHUNK`.
         cells: the windows of the metrics.
         owned: the interval of the starts of owned windows.
-        judged: the firing times of the windows; None if no record is late.
+        firing_times: the firing times of the windows; None if no record is late.
         window: the windows of the results, if they are finer than `cells`.
         by: further columns of the records to group by.
     """
     # If a record has one window, its fate is enough. In sliding windows, it can be late for some windows only.
-    late = judged if isinstance(cells, Sliding) else None
+    late = firing_times if isinstance(cells, Sliding) else None
     slices = records.transform(add_slices(window or cells, late))
     by = ["fate", CHUNK, *by, *late_columns(late)]
     partition = partition_to_group_by(records)
@@ -116,4 +116,4 @@ def count_fates(
         F.max("arrival_time_ms").alias("last_arrival_ms"),
     )
     rows = rows.transform(with_partition_as_text).fillna("unknown", ["source_partition"])
-    return FateCounts(rows, cells, owned, judged)
+    return FateCounts(rows, cells, owned, firing_times)

@@ -19,17 +19,37 @@ from backstream.spark.schemas import Step, int64_literal
 from backstream.spark.watermarks.firing_times import FiringTimeColumns
 from backstream.spark.windows.assignment import (
     FixedWindow,
-    WindowColumns,
-    latest_window_start,
     window_start_column,
-    wrapping_difference,
-    wrapping_sum,
-    wrapping_windows,
 )
 
 SLICE = "slice_ms"
 """The column of the first millisecond of a slice."""
+EXPIRED = "expired"
+"""The timing of a record that arrived after the state of one of its windows was removed."""
 _LATE = "late_{}"
+
+
+def timing_of(is_fired: Column, is_cleaned_up: Column, after_cleanup: str) -> Column:
+    """Return the timing of a record in a window, or its fate by its latest window.
+
+    `eventtime.window_operator` has the rule in plain Python.
+
+    Args:
+        is_fired: whether the window had fired before the record arrived.
+        is_cleaned_up: whether the state of the window had been removed.
+        after_cleanup: the result for a record after the removal: expired, or dropped.
+    """
+    late = F.when(is_cleaned_up, F.lit(after_cleanup)).otherwise(F.lit(Fate.LATE))
+    return F.when(is_fired, late).otherwise(F.lit(Fate.ON_TIME))
+
+
+def fate_in_gap(allowed_lateness_ms: Column) -> Column:
+    """Return the fate of a record without a window, from `event_time_ms` and `watermark_ms`.
+
+    Flink drops it if the watermark has reached its event time plus the allowed lateness.
+    """
+    is_behind = saturating_sum_ms(F.col("event_time_ms"), allowed_lateness_ms) <= F.col("watermark_ms")
+    return F.when(is_behind, F.lit(Fate.DROPPED)).otherwise(F.lit(Fate.UNASSIGNED))
 
 
 def slice_width_of(window: FixedWindow) -> int:
@@ -52,17 +72,17 @@ def window_end_columns(window: FixedWindow, time_ms: Column) -> tuple[Column, Co
     ) + size_ms
 
 
-def late_columns(judged: FiringTimeColumns | None) -> list[str]:
+def late_columns(firing_times: FiringTimeColumns | None) -> list[str]:
     """Return the columns that `add_slices` adds: the arrival position if a window may be fired, else null."""
-    return [_LATE.format(name) for name in judged.position] if judged else []
+    return [_LATE.format(name) for name in firing_times.position] if firing_times else []
 
 
-def add_slices(window: FixedWindow, judged: FiringTimeColumns | None) -> Step:
+def add_slices(window: FixedWindow, firing_times: FiringTimeColumns | None) -> Step:
     """Add `slice_ms`, and `late_columns`.
 
     Args:
         window: the windows.
-        judged: their firing times; None if no record is late, or if the fate of a record is enough.
+        firing_times: their firing times; None if no record is late, or if the fate of a record is enough.
     """
     slice_ms = window_start_column(
         F.col("event_time_ms"), int64_literal(window.offset_ms), int64_literal(slice_width_of(window))
@@ -70,90 +90,32 @@ def add_slices(window: FixedWindow, judged: FiringTimeColumns | None) -> Step:
 
     def step(events: DataFrame) -> DataFrame:
         slices = events.withColumn(SLICE, slice_ms)
-        if judged is None:
+        if firing_times is None:
             return slices
         earliest_ms, _ = window_end_columns(window, F.col(SLICE))
-        is_late = judged.is_fired(F.greatest(judged.grid.number(earliest_ms), F.lit(0)))
-        return slices.withColumns({_LATE.format(name): F.when(is_late, F.col(name)) for name in judged.position})
+        is_late = firing_times.is_fired(F.greatest(firing_times.grid.number(earliest_ms), F.lit(0)))
+        return slices.withColumns(
+            {_LATE.format(name): F.when(is_late, F.col(name)) for name in firing_times.position}
+        )
 
     return step
 
 
-def timing_column(judged: FiringTimeColumns | None) -> Column:
+def timing_column(firing_times: FiringTimeColumns | None) -> Column:
     """Return the timing of a slice's records in the window that ends at `window_end_ms`: a value of `timing`."""
-    if judged is None:
+    if firing_times is None:
         return F.lit(Fate.ON_TIME)
-    number, position = judged.grid.number(F.col("window_end_ms")), [F.col(name) for name in late_columns(judged)]
-    is_fired, is_cleaned_up = judged.is_fired(number, position), judged.is_cleaned_up(number, position)
-    late = F.when(is_cleaned_up, F.lit(EXPIRED)).when(is_fired, F.lit(Fate.LATE)).otherwise(F.lit(Fate.ON_TIME))
-    return F.when(position[0].isNull(), F.lit(Fate.ON_TIME)).otherwise(late)
-
-
-EXPIRED = "expired"
-"""The timing of a record that arrived after the state of one of its windows was removed."""
+    number, position = (
+        firing_times.grid.number(F.col("window_end_ms")),
+        [F.col(name) for name in late_columns(firing_times)],
+    )
+    timing = timing_of(
+        firing_times.is_fired(number, position), firing_times.is_cleaned_up(number, position), EXPIRED
+    )
+    return F.when(position[0].isNull(), F.lit(Fate.ON_TIME)).otherwise(timing)
 
 
 def saturating_sum_ms(value_ms: Column, allowed_lateness_ms: Column) -> Column:
     """Return the sum, or +inf if it overflows: the cleanup time of a window."""
     overflows = value_ms > F.lit(MAX_MS) - allowed_lateness_ms
     return F.when(overflows, F.lit(MAX_MS)).otherwise(value_ms + allowed_lateness_ms)
-
-
-def add_fates(window: WindowColumns, allowed_lateness_ms: Column) -> Step:
-    """Add `fate`, which the latest window of the record decides.
-
-    Needs `event_time_ms` and `watermark_ms`.
-    """
-    if window.may_overflow:
-        return lambda events: events.withColumn("fate", _wrapped_fate(window, allowed_lateness_ms))
-    _, end_ms = latest_window_start(window)
-    max_timestamp_ms = end_ms - F.lit(1)
-    watermark_ms = F.col("watermark_ms")
-    is_in_gap = F.col("event_time_ms") >= end_ms
-    is_behind = saturating_sum_ms(F.col("event_time_ms"), allowed_lateness_ms) <= watermark_ms
-    fate = (
-        F.when(is_in_gap, F.when(is_behind, F.lit(Fate.DROPPED)).otherwise(F.lit(Fate.UNASSIGNED)))
-        .when(watermark_ms < max_timestamp_ms, F.lit(Fate.ON_TIME))
-        .when(watermark_ms < saturating_sum_ms(max_timestamp_ms, allowed_lateness_ms), F.lit(Fate.LATE))
-        .otherwise(F.lit(Fate.DROPPED))
-    )
-    return lambda events: events.withColumn("fate", fate)
-
-
-def _wrapped_fate(window: WindowColumns, allowed_lateness_ms: Column) -> Column:
-    """Return the fate near the limits of 64 bits, where the cleanup time of a window can wrap around."""
-    windows, watermark_ms = wrapping_windows(window), F.col("watermark_ms")
-
-    def is_kept(end_ms: Column) -> Column:
-        return watermark_ms < saturating_sum_ms(_wrapped_max_timestamp_ms(end_ms), allowed_lateness_ms)
-
-    latest_end_ms = F.array_max(F.transform(windows, lambda window: window.end_ms))
-    latest_is_open = watermark_ms < _wrapped_max_timestamp_ms(latest_end_ms)
-    another_is_kept = F.exists(windows, lambda window: is_kept(window.end_ms))
-    is_behind = wrapping_sum(F.col("event_time_ms"), allowed_lateness_ms) <= watermark_ms
-    return (
-        F.when(latest_is_open, F.lit(Fate.ON_TIME))
-        .when(another_is_kept, F.lit(Fate.LATE))
-        .otherwise(F.when(is_behind, F.lit(Fate.DROPPED)).otherwise(F.lit(Fate.UNASSIGNED)))
-    )
-
-
-def _wrapped_max_timestamp_ms(end_ms: Column) -> Column:
-    return wrapping_difference(end_ms, int64_literal(1))
-
-
-def add_timing(allowed_lateness_ms: Column, *, may_overflow: bool = False) -> Step:
-    """Add `timing` per record and window: on_time, late, or expired.
-
-    Needs `window_end_ms` and `watermark_ms`.
-    """
-    end_ms = F.col("window_end_ms")
-    max_timestamp_ms = _wrapped_max_timestamp_ms(end_ms) if may_overflow else end_ms - F.lit(1)
-    window_is_open = F.col("watermark_ms") < max_timestamp_ms
-    window_is_kept = F.col("watermark_ms") < saturating_sum_ms(max_timestamp_ms, allowed_lateness_ms)
-    timing = (
-        F.when(window_is_open, F.lit(Fate.ON_TIME))
-        .when(window_is_kept, F.lit(Fate.LATE))
-        .otherwise(F.lit(EXPIRED))
-    )
-    return lambda assigned: assigned.withColumn("timing", timing)

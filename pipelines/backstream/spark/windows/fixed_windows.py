@@ -26,7 +26,7 @@ from backstream.spark.windows import aggregation
 from backstream.spark.windows.aggregation import WINDOW, AggregationRequest, DataProfile
 from backstream.spark.windows.assignment import FixedWindow, WindowColumns, assign_windows, latest_window_start
 from backstream.spark.windows.fate_counts import FateCounts, count_fates
-from backstream.spark.windows.fates import EXPIRED, saturating_sum_ms, slice_width_of
+from backstream.spark.windows.fates import EXPIRED, fate_in_gap, slice_width_of, timing_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +160,7 @@ class FixedWindows:
         if self.lateness is not None:
             firing_times = self.lateness.firing_times
             number = firing_times.grid.number(end_ms)
-            is_fired, is_cleaned_up = firing_times.is_fired(number), firing_times.is_cleaned_up(number)
-            fate = F.when(~is_fired, fate).when(~is_cleaned_up, F.lit(Fate.LATE)).otherwise(F.lit(Fate.DROPPED))
+            fate = timing_of(firing_times.is_fired(number), firing_times.is_cleaned_up(number), Fate.DROPPED)
         if has_gaps(self.window):
             fate = F.when(F.col("event_time_ms") >= end_ms, self._fate_in_gap()).otherwise(fate)
         return (
@@ -173,13 +172,7 @@ class FixedWindows:
     def _fate_in_gap(self) -> Column:
         if self.lateness is None:
             return F.lit(Fate.UNASSIGNED)
-        # Flink drops a record without a window when the watermark reaches its event time plus the allowed
-        # lateness.
-        cleanup_ms = saturating_sum_ms(
-            F.col("event_time_ms"), int64_literal(self.work.definition.lateness.allowed)
-        )
-        is_dropped = cleanup_ms <= F.col("watermark_ms")
-        return F.when(is_dropped, F.lit(Fate.DROPPED)).otherwise(F.lit(Fate.UNASSIGNED))
+        return fate_in_gap(int64_literal(self.work.definition.lateness.allowed))
 
     def _usable(self, records: DataFrame, columns: Sequence[str]) -> DataFrame:
         """Return the records that can be in a window, including records of the halo."""
@@ -194,6 +187,5 @@ class FixedWindows:
             return owned.withColumn("timing", F.lit(Fate.ON_TIME))
         firing_times = self._firing_times()
         number = firing_times.grid.number(F.col("window_end_ms"))
-        is_fired, is_cleaned_up = firing_times.is_fired(number), firing_times.is_cleaned_up(number)
-        late = F.when(~is_cleaned_up, F.lit(Fate.LATE)).otherwise(F.lit(EXPIRED))
-        return owned.withColumn("timing", F.when(~is_fired, F.lit(Fate.ON_TIME)).otherwise(late))
+        timing = timing_of(firing_times.is_fired(number), firing_times.is_cleaned_up(number), EXPIRED)
+        return owned.withColumn("timing", timing)

@@ -18,7 +18,7 @@ from backstream.native.index_files import extend_index_here
 from backstream.native.key_sample import KeySample
 from backstream.native.raw_input import RawInput
 from backstream.native.supported import native_aggregates, reason_not_native
-from backstream.native.task import ChunkGrid, TaskGrid, TaskOutput, TaskPositions, TaskThresholds, WindowTask
+from backstream.native.task import ChunkGrid, TaskFiringTimes, TaskGrid, TaskOutput, TaskPositions, WindowTask
 from backstream.native.task_runner import run_native_task
 from backstream.runs.plan import Chunk, Mode, Plan
 from backstream.runs.table_schemas import DROPPED, PANES, WINDOWS
@@ -101,7 +101,7 @@ def _compute_here(raw: RawInput, sample: KeySample, folder: Path) -> pa.Table:
             grid=TaskGrid(window, grid.first_end_ms, grid.step_ms, grid.count),
             keys=source.key,
             aggregates=aggregates,
-            thresholds=_find_thresholds(raw, window, read) if plan.mode is Mode.REPLAY else None,
+            firing_times=_find_firing_times(raw, window, read) if plan.mode is Mode.REPLAY else None,
             chunks=ChunkGrid(owned.start_ms, owned.end_ms - owned.start_ms, 1),
             numbers=(0, grid.count),
             stretch=read,
@@ -129,7 +129,7 @@ def _output(plan: Plan, suffix: str, folder: Path) -> TaskOutput:
     return TaskOutput(str(folder / _LAYOUT / f"{suffix or 'windows'}.parquet"), columns, plan.run_id)
 
 
-def _find_thresholds(raw: RawInput, window: FixedWindow, read: Interval) -> TaskThresholds:
+def _find_firing_times(raw: RawInput, window: FixedWindow, read: Interval) -> TaskFiringTimes:
     """Return the firing times of all windows that start in an interval, from the arrival index."""
     from backstream.spark.watermarks.firing_times import WindowGrid
     from backstream.spark.watermarks.resolve import compute_firing_times
@@ -140,7 +140,7 @@ def _find_thresholds(raw: RawInput, window: FixedWindow, read: Interval) -> Task
     index = extend_index_here(definition, plan.columns, plan.inputs, folder)
     clock = SourceClock(plan.clock_start_ms, definition.watermark.emit_interval, plan.clock_end_ms)
     times = compute_firing_times(definition, index, buckets, WindowGrid.from_window(window, read), clock)
-    return TaskThresholds(0, _positions(times.fired), _positions(times.cleaned_up))
+    return TaskFiringTimes(0, _positions(times.fired), _positions(times.cleaned_up))
 
 
 def _positions(positions: ArrivalPositions) -> TaskPositions:
