@@ -113,8 +113,7 @@ RUN_COLUMNS = [
 sequences with several records, if the definition does not remove duplicates. `unmatched_rows`: quarantined or
 dropped records that their table lacks, and records that the job counted in its result rows but the rows lack.
 `rows`: rows to publish. `replaced_rows`: published rows that they replace; `rows_ratio`: new rows per replaced
-row,
-1 if none is replaced.
+row, 1 if none is replaced.
 
 `unbanded_late_ratio`: share of late or dropped events in windows without a band. `volume_score`: the deviation of
 `records_per_day` from past runs, by `volume_score`; 0 if each window has a band.

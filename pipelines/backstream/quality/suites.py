@@ -3,9 +3,8 @@
 A suite is a file `expectations/<name>.json` in Great Expectations' own schema. In addition, each entry needs a
 `description` (the name of the check, unique in its suite) and a `severity`. `meta.frame` names the checked frame:
 `windows` (one row per source partition and window; the default), `partitions` (one row per source partition),
-`run`
-(one row), or `results` (one row per window start). The `meta.includes` of a suite names other suites, whose
-expectations come before its own.
+`run` (one row), `results` (one row per window start), or `bands` (one row per window start, with its band). The
+`meta.includes` of a suite names other suites, whose expectations come before its own.
 """
 
 from __future__ import annotations
