@@ -26,7 +26,7 @@ from backstream.runs.plan import Plan
 from backstream.runs.table_schemas import METRICS_TABLE, QUARANTINE_TABLE, Column, windows_table
 from backstream.workflow import plan_run
 from backstream.workflow.dataset_state import refresh_dataset_state
-from backstream.workflow.plan_request import PlanRequest
+from backstream.workflow.plan.plan_request import PlanRequest
 from benchmarks.history_runs import History
 from benchmarks.history_shape import (
     EVENTS_BEFORE,

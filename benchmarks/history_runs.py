@@ -30,7 +30,7 @@ from backstream.runs.plan import Chunk, Plan
 from backstream.runs.results import Audit, Check, CheckOutcome, Publication, Severity, Verdict
 from backstream.runs.status import RunStatus
 from backstream.runs.table_schemas import METRICS, WINDOWS
-from backstream.workflow.removed_files import write_files_read
+from backstream.workflow.plan.removed_files import write_files_read
 from benchmarks.history_shape import (
     EVENTS_BEFORE,
     FIRST_DAY_MS,

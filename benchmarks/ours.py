@@ -39,7 +39,7 @@ from backstream.spark.windows.aggregation import AggregationRequest, profile_eve
 from backstream.spark.windows.assignment import FixedWindow
 from backstream.spark.windows.fates import slice_width_of
 from backstream.workflow import plan_run
-from backstream.workflow.plan_request import PlanRequest
+from backstream.workflow.plan.plan_request import PlanRequest
 from benchmarks.data import FIRST_DAY_MS, PARTITIONS
 
 KEYS = ["key"]

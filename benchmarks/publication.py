@@ -24,7 +24,7 @@ from backstream.runs.results import Verdict
 from backstream.runs.status import RunStatus
 from backstream.runs.table_schemas import METRICS, WINDOWS
 from backstream.workflow import plan_run
-from backstream.workflow.plan_request import PlanRequest
+from backstream.workflow.plan.plan_request import PlanRequest
 from benchmarks.results import Figure
 
 CHUNKS, FILES, RUNS = 3_000, 1_000, 500

@@ -29,7 +29,7 @@ from backstream.runs.requests import RunRequest
 from backstream.text import ReportFormat
 from backstream.variables import DEFINITIONS_VARIABLE, HOME_VARIABLE
 from backstream.workflow.execution import SparkStart
-from backstream.workflow.plan_request import PlanRequest
+from backstream.workflow.plan.plan_request import PlanRequest
 from backstream.workflow.verify import verify_run
 from demo.browser import chromium
 from demo.flights import prepare

@@ -15,7 +15,7 @@ from backstream.eventtime.instants import DAY_MS
 from backstream.lake.ledger import list_checks, list_runs
 from backstream.lake.published_windows import load_published_windows
 from backstream.variables import CATALOG_VARIABLE
-from backstream.workflow.stale import find_stale_days
+from backstream.workflow.late_data.stale import find_stale_days
 
 pytestmark = pytest.mark.slow
 

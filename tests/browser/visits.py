@@ -10,8 +10,8 @@ from tests.workflow.publishing import Click, publish_counts
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, epoch_ms, instant_text
 from backstream.eventtime.intervals import Interval
 from backstream.runs.home import Home
-from backstream.workflow.plan_request import PlanRequest
-from backstream.workflow.planning import plan_run
+from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import plan_run
 
 DAY_MS_OF_VISITS = epoch_ms(at("1"))
 WINDOW = "/".join(instant_text(DAY_MS_OF_VISITS + hours * HOUR_MS) for hours in (3, 4))

@@ -14,7 +14,7 @@ from backstream.lake.catalog_address import table_identifier
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
 from backstream.workflow import audit_run, plan_run, publish_run
-from backstream.workflow.plan_request import PlanRequest
+from backstream.workflow.plan.plan_request import PlanRequest
 
 KINDS: Mapping[str, Mapping[str, str]] = {
     "tumbling": {"kind": "tumbling", "size": "1h"},

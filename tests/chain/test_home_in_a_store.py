@@ -22,8 +22,8 @@ from backstream.runs.status import RunStatus
 from backstream.spark.chunk_job import replay_chunks
 from backstream.variables import CACHE_VARIABLE
 from backstream.workflow import audit_run, find_interrupted_run, plan_run, publish_run, report_run
-from backstream.workflow.check_installation import check_installation
-from backstream.workflow.plan_request import PlanRequest
+from backstream.workflow.checks.check_installation import check_installation
+from backstream.workflow.plan.plan_request import PlanRequest
 from backstream.workflow.status import list_run_states
 
 PLACE = "chain"

@@ -21,7 +21,7 @@ from backstream.spark.chunk_job import replay_chunks
 from backstream.storage.home_copy import HomeCopy
 from backstream.variables import CACHE_VARIABLE, CATALOG_VARIABLE, HOME_VARIABLE, WAREHOUSE_VARIABLE
 from backstream.workflow import audit_run, plan_run, prepare_source, publish_run
-from backstream.workflow.plan_request import PlanRequest
+from backstream.workflow.plan.plan_request import PlanRequest
 
 pytestmark = pytest.mark.slow
 

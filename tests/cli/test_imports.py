@@ -20,7 +20,7 @@ from backstream.runs.home import Home
 from backstream.runs.status import RunStatus
 from backstream.workflow import plan_run
 from backstream.workflow.dataset_state import refresh_dataset_state
-from backstream.workflow.plan_request import PlanRequest
+from backstream.workflow.plan.plan_request import PlanRequest
 
 CHILD = """
 import json, sys

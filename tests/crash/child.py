@@ -17,7 +17,7 @@ from backstream.runs.manifest import Manifest, StagedFile, load_finished_manifes
 from backstream.runs.plan import Chunk, Mode, Plan
 from backstream.runs.table_schemas import WINDOWS
 from backstream.workflow import audit_run, plan_run, publish_run, record_failure, report_run
-from backstream.workflow.plan_request import PlanRequest
+from backstream.workflow.plan.plan_request import PlanRequest
 
 
 def run_job(job: dict[str, Any]) -> int:

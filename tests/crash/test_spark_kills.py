@@ -34,7 +34,7 @@ from backstream.spark.chunk_job import replay_chunk
 from backstream.spark.session import SMALL_DATA_SETTINGS
 from backstream.variables import CATALOG_VARIABLE, HOME_VARIABLE
 from backstream.workflow import plan_run
-from backstream.workflow.plan_request import PlanRequest
+from backstream.workflow.plan.plan_request import PlanRequest
 
 pytestmark = pytest.mark.slow
 

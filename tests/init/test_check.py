@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from backstream.cli import app
 from backstream.runs.home import Home
 from backstream.variables import HOME_VARIABLE
-from backstream.workflow.check_sample import check_sample
+from backstream.workflow.checks.check_sample import check_sample
 
 Backstream = Callable[..., Any]
 

@@ -27,7 +27,7 @@ from backstream.eventtime.instants import DAY_MS, epoch_ms
 from backstream.eventtime.intervals import Interval
 from backstream.runs.home import Home
 from backstream.source.raw_files import list_raw_files
-from backstream.workflow.plan_request import PlanRequest
+from backstream.workflow.plan.plan_request import PlanRequest
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ from backstream.pages.reprocess import ReprocessForm
 from backstream.runs.home import Home
 from backstream.runs.requests import RunRequest
 from backstream.runs.status import RunStatus
-from backstream.workflow.impact import Impact, Publisher
+from backstream.workflow.plan.impact import Impact, Publisher
 
 NAMES = ("since", "until", "time_zone", "reason", "mode", "delay", "chunk", "allow_unsealed")
 PARAMS = ReprocessForm(

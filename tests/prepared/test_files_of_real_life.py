@@ -22,9 +22,9 @@ import backstream
 from backstream.errors import ContractError, PlanError, QualityError, StorageError
 from backstream.runs.home import Home
 from backstream.runs.input_notes import describe_inputs
-from backstream.workflow.check_definition import check_definition
-from backstream.workflow.prepare import prepare_source
-from backstream.workflow.prepared_batches import PreparedFiles
+from backstream.workflow.checks.check_definition import check_definition
+from backstream.workflow.inputs.prepare import prepare_source
+from backstream.workflow.inputs.prepared_batches import PreparedFiles
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ from tests.prepared.test_prepared import NESTED_COLUMNS, write_definition
 
 from backstream.definition.prepared_columns import EVENT_TIME
 from backstream.runs.home import Home
-from backstream.workflow.prepare import prepare_source
+from backstream.workflow.inputs.prepare import prepare_source
 
 EVENTS = make_events(60)
 VALUES = 'format = "json"\nevent_time = "payload.at"\n'

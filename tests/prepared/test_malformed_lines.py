@@ -20,7 +20,7 @@ import backstream
 from backstream.definition.prepared_columns import LINE, RECORD
 from backstream.quality.evidence import UnreadableRecord
 from backstream.runs.home import Home
-from backstream.workflow.prepare import prepare_source
+from backstream.workflow.inputs.prepare import prepare_source
 
 pytestmark = pytest.mark.slow
 

@@ -19,7 +19,7 @@ from backstream.source.prepared import BatchCounts
 from backstream.spark.preparation.native_files import NativeFiles, prepare_native_files
 from backstream.spark.preparation.prepare import prepare_files
 from backstream.spark.preparation.settings import Preparation
-from backstream.workflow.prepare import prepare_source
+from backstream.workflow.inputs.prepare import prepare_source
 
 pytestmark = pytest.mark.slow
 

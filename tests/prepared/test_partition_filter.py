@@ -19,9 +19,9 @@ from backstream.eventtime.intervals import Interval
 from backstream.runs.home import Home
 from backstream.runs.input_notes import describe_inputs
 from backstream.workflow.execution import prepare_input
-from backstream.workflow.plan_request import PlanRequest
-from backstream.workflow.planning import plan_run
-from backstream.workflow.stale import find_stale_days
+from backstream.workflow.late_data.stale import find_stale_days
+from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import plan_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("spark")]
 FILTER = 'partition_filter = { columns = ["dt"], slack = "1d" }\n'

@@ -22,8 +22,8 @@ from backstream.eventtime.instants import instant_ms
 from backstream.lake.catalog import open_catalog
 from backstream.runs.home import Home
 from backstream.runs.input_notes import describe_inputs
-from backstream.workflow.prepare import prepare_source
-from backstream.workflow.stale import find_stale_days
+from backstream.workflow.inputs.prepare import prepare_source
+from backstream.workflow.late_data.stale import find_stale_days
 
 pytestmark = pytest.mark.slow
 

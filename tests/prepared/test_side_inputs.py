@@ -18,7 +18,7 @@ import backstream
 from backstream.errors import BackstreamError, PlanError, SpecError
 from backstream.runs.home import Home
 from backstream.runs.input_notes import describe_inputs
-from backstream.workflow.prepare import prepare_source
+from backstream.workflow.inputs.prepare import prepare_source
 
 CODE = """
 def enrich(orders, customers, rates):

@@ -16,7 +16,7 @@ from tests.prepared.test_prepared import REST, SOURCES, write_definition
 import backstream
 from backstream.definition.loader import parse_definition
 from backstream.runs.home import Home
-from backstream.workflow.prepare import prepare_source
+from backstream.workflow.inputs.prepare import prepare_source
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/sources.md").read_text(encoding="utf-8")

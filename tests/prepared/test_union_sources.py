@@ -28,9 +28,9 @@ from backstream.runs.home import Home
 from backstream.workflow import prepare_source
 from backstream.workflow.advice_text import advice_text
 from backstream.workflow.advise import prepare_advice, recommend_delay
-from backstream.workflow.check_definition import check_definition
-from backstream.workflow.check_sample import check_sample
-from backstream.workflow.stale import find_stale_days
+from backstream.workflow.checks.check_definition import check_definition
+from backstream.workflow.checks.check_sample import check_sample
+from backstream.workflow.late_data.stale import find_stale_days
 
 pytestmark = pytest.mark.slow
 

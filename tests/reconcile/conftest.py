@@ -24,7 +24,7 @@ from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
 from backstream.spark.chunk_job import replay_chunk
 from backstream.workflow import plan_run
-from backstream.workflow.plan_request import PlanRequest
+from backstream.workflow.plan.plan_request import PlanRequest
 
 FIRST_DAY = datetime(2024, 3, 5, tzinfo=UTC)
 DAYS = 12

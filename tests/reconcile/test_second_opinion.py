@@ -27,7 +27,7 @@ from backstream.spark.chunk_job import replay_chunk
 from backstream.variables import HOME_VARIABLE
 from backstream.workflow import plan_run
 from backstream.workflow.explain import compare_row
-from backstream.workflow.plan_request import PlanRequest
+from backstream.workflow.plan.plan_request import PlanRequest
 from backstream.workflow.recomputation.windows import RecomputedWindow, recompute_windows
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "explain.md"

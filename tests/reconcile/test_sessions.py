@@ -18,7 +18,7 @@ from backstream.runs.home import Home
 from backstream.runs.plan import Mode
 from backstream.spark.chunk_job import replay_chunk
 from backstream.workflow import plan_run
-from backstream.workflow.plan_request import PlanRequest
+from backstream.workflow.plan.plan_request import PlanRequest
 
 VALUES = ["clicks", "seconds", "longest", "mean"]
 

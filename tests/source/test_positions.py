@@ -13,8 +13,8 @@ from tests.workflow.history import CLICKS, COLUMNS, at, planned, write_clicks, w
 
 from backstream.definition.loader import parse_definition
 from backstream.quality.evidence import RepeatedPosition, RepeatedPositions
-from backstream.workflow import repeated_positions
-from backstream.workflow.repeated_positions import find_repeated_positions
+from backstream.workflow.inputs import repeated_positions
+from backstream.workflow.inputs.repeated_positions import find_repeated_positions
 
 WITHOUT_DEDUPLICATION = CLICKS.replace('deduplicate_on = ["origin", "seq"]\n', "")
 Row = tuple[datetime, datetime, str | None, int | None, str]

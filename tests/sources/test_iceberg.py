@@ -30,7 +30,7 @@ from backstream.runs.home import Home
 from backstream.runs.input_notes import describe_inputs
 from backstream.runs.plan import Plan
 from backstream.workflow import prepare_source
-from backstream.workflow.stale import find_stale_days
+from backstream.workflow.late_data.stale import find_stale_days
 
 pytestmark = pytest.mark.slow
 

@@ -14,8 +14,8 @@ from tests.spark.histories import MARKER, Place, Value, days
 from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest, sum_fates
 from backstream.runs.plan import Mode, Plan
-from backstream.workflow.plan_request import PlanRequest
-from backstream.workflow.planning import plan_run
+from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import plan_run
 
 Told = TypeVar("Told")
 WINDOWS = {

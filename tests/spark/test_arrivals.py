@@ -21,8 +21,8 @@ from backstream.source.arrival_index import ArrivalIndex, BucketGrid, IndexFolde
 from backstream.spark.arrival_index import extend_index
 from backstream.spark.chunk_job import replay_chunk
 from backstream.spark.source import read_schema
-from backstream.workflow.plan_request import PlanRequest
-from backstream.workflow.planning import plan_run
+from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import plan_run
 
 pytestmark = pytest.mark.slow
 

@@ -21,7 +21,7 @@ from backstream.errors import PlanError, SpecError, UserCodeError
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode
 from backstream.spark.chunk_job import replay_chunks
-from backstream.workflow.prepare import prepare_source
+from backstream.workflow.inputs.prepare import prepare_source
 
 pytestmark = pytest.mark.slow
 

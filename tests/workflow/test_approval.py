@@ -33,7 +33,7 @@ from backstream.workflow import (
     report_run,
     request_approval,
 )
-from backstream.workflow.plan_request import PlanRequest
+from backstream.workflow.plan.plan_request import PlanRequest
 from backstream.workflow.status import list_run_states
 
 TASK = ("reprocess_clicks", "manual", "approve")

@@ -15,7 +15,7 @@ from tests.workflow.history import write_definition
 from backstream.lake.catalog import open_catalog_for_writing
 from backstream.runs.home import Home
 from backstream.variables import CATALOG_VARIABLE, DEFINITIONS_VARIABLE, WAREHOUSE_VARIABLE
-from backstream.workflow.check_installation import check_installation
+from backstream.workflow.checks.check_installation import check_installation
 
 
 @pytest.fixture(autouse=True)

@@ -25,7 +25,7 @@ from backstream.spark.chunk_job import replay_chunks
 from backstream.variables import DEFINITIONS_VARIABLE
 from backstream.workflow import audit_run, plan_run, publish_run, refresh_after_run, report_run
 from backstream.workflow.dataset_state import compute_day_totals, refresh_dataset_state
-from backstream.workflow.plan_request import PlanRequest
+from backstream.workflow.plan.plan_request import PlanRequest
 
 ANY = Limits(warn=1.0, fail=1.0)
 FIRST_MS = instant_ms("2024-03-01", "first")

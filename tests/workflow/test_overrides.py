@@ -14,7 +14,7 @@ from backstream.eventtime.intervals import Interval
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
 from backstream.workflow import plan_run
-from backstream.workflow.plan_request import PlanRequest
+from backstream.workflow.plan.plan_request import PlanRequest
 
 SINCE_MS = instant_ms("2024-03-01", "since")
 

@@ -21,7 +21,7 @@ from backstream.runs.manifest import Manifest, list_unfinished_chunks, version_w
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.results import Audit, Verdict
 from backstream.workflow import find_interrupted_run, plan_run
-from backstream.workflow.plan_request import PlanRequest
+from backstream.workflow.plan.plan_request import PlanRequest
 
 SINCE_MS = instant_ms("2024-03-01", "since")
 THREE_DAYS = Interval(SINCE_MS, SINCE_MS + 3 * DAY_MS)

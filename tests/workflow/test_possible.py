@@ -14,8 +14,8 @@ from backstream.errors import PlanError, RangeError
 from backstream.eventtime.instants import instant_ms
 from backstream.eventtime.intervals import Interval
 from backstream.runs.home import Home
-from backstream.workflow.allowed_ranges import require_possible_range
 from backstream.workflow.dataset_state import refresh_dataset_state
+from backstream.workflow.plan.allowed_ranges import require_possible_range
 
 DAYS = [(at(f"{day} 05:00"), at(f"{day} 05:01"), "A", day, "home") for day in (2, 3, 5)]
 FACTS = (

@@ -29,7 +29,7 @@ from backstream.native.raw_input import RawInput, Target
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode
 from backstream.variables import HOME_VARIABLE
-from backstream.workflow.plan_request import PlanRequest
+from backstream.workflow.plan.plan_request import PlanRequest
 from backstream.workflow.preview.changed_rows import load_published_sample
 from backstream.workflow.preview.computation import compute_sampled_rows, list_sampled_columns, needed_span
 from backstream.workflow.preview.preview import preview_run

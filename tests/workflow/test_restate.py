@@ -18,7 +18,7 @@ from backstream.runs.plan import Mode, Plan
 from backstream.runs.results import ApprovalDecision, Audit, Verdict
 from backstream.runs.status import RunStatus
 from backstream.workflow import find_restatements, find_unfinished_plan, plan_run, report_run, require_resumable
-from backstream.workflow.plan_request import PlanRequest
+from backstream.workflow.plan.plan_request import PlanRequest
 
 SINCE_MS = instant_ms("2024-03-01", "since")
 DAY = [(at(f"{day} 05:00"), at(f"{day} 05:01"), "A", day, "home") for day in range(1, 7)]

@@ -11,8 +11,8 @@ from backstream.eventtime.instants import DAY_MS, instant_ms
 from backstream.lake.published_windows import load_published_windows
 from backstream.runs.home import Home
 from backstream.workflow.history import rollback_run
-from backstream.workflow.stale import find_stale_days
-from backstream.workflow.staleness import Staleness
+from backstream.workflow.late_data.stale import find_stale_days
+from backstream.workflow.late_data.staleness import Staleness
 
 FIRST = [(at("1 05:00"), at("1 05:01"), "A", 0, "home"), (at("2 05:00"), at("2 05:01"), "A", 1, "home")]
 LATE = [(at("1 06:00"), at("9 06:00"), "A", 2, "home")]

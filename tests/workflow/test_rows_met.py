@@ -21,10 +21,10 @@ from backstream.runs.home import Home
 from backstream.runs.table_schemas import WINDOW_END, WINDOW_START
 from backstream.source.key_index import key_text
 from backstream.workflow import plan_run
-from backstream.workflow.affected_rows import find_affected_rows
-from backstream.workflow.plan_request import PlanRequest
-from backstream.workflow.stale import find_stale_days
-from backstream.workflow.staleness import Staleness
+from backstream.workflow.late_data.affected_rows import find_affected_rows
+from backstream.workflow.late_data.stale import find_stale_days
+from backstream.workflow.late_data.staleness import Staleness
+from backstream.workflow.plan.plan_request import PlanRequest
 from backstream.workflow.status import list_day_states
 
 SINCE_MS = instant_ms("2024-03-01", "since")

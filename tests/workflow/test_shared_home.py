@@ -15,7 +15,7 @@ from backstream.runs.home import Home
 from backstream.runs.plan import Mode
 from backstream.variables import CACHE_VARIABLE, SHARED_HOME_VARIABLE, WAREHOUSE_VARIABLE
 from backstream.workflow import plan_run, prepare_source
-from backstream.workflow.plan_request import PlanRequest
+from backstream.workflow.plan.plan_request import PlanRequest
 
 SOURCE = f"s3://{BUCKET}/clicks"
 IN_STORE = CLICKS.replace("{folder}/data", SOURCE)

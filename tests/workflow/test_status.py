@@ -22,7 +22,7 @@ from backstream.runs.requests import RunRequest, record_end
 from backstream.runs.results import ApprovalRequest, Audit, Verdict
 from backstream.runs.status import RunStatus
 from backstream.workflow import plan_run
-from backstream.workflow.plan_request import PlanRequest
+from backstream.workflow.plan.plan_request import PlanRequest
 from backstream.workflow.run_state import RunState
 from backstream.workflow.status import list_run_states
 

@@ -22,9 +22,9 @@ from backstream.runs.results import Audit, Publication
 from backstream.spark.chunk_job import replay_chunks
 from backstream.workflow import audit_run, create_run_tables, publish_run, report_run
 from backstream.workflow.history import diff_run
-from backstream.workflow.prepare import prepare_source
+from backstream.workflow.inputs.prepare import prepare_source
+from backstream.workflow.late_data.stale import find_stale_days
 from backstream.workflow.publish import publication_text
-from backstream.workflow.stale import find_stale_days
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from backstream.errors import SpecError
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.settings import provide_settings
-from backstream.workflow.plan_request import PlanRequest
+from backstream.workflow.plan.plan_request import PlanRequest
 from backstream.workflow.requested_range import parse_range
 
 RangeEnd = str | date

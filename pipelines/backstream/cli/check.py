@@ -15,7 +15,7 @@ from backstream.runs.home import Home
 from backstream.text import RowFormat, share_text
 
 if TYPE_CHECKING:
-    from backstream.workflow.check_sample import CheckedSample
+    from backstream.workflow.checks.check_sample import CheckedSample
 
 _RECORDS_SHOWN = 5
 _QUARANTINED_SHOWN = 5
@@ -39,7 +39,7 @@ def check_command(
 
     Example: `backstream check flights --sample 1000`
     """
-    from backstream.workflow.check_definition import check_definition
+    from backstream.workflow.checks.check_definition import check_definition
 
     with report_errors():
         path, home = find_definition(definition), Home.from_environment()
@@ -57,7 +57,7 @@ def _print_sample(path: Path, limit: int, home: Home) -> None:
     """Read the sample with Spark on this machine, and print it."""
     from backstream.cli.output import print_rows
     from backstream.spark.failures import silence_java_traces
-    from backstream.workflow.check_sample import check_sample
+    from backstream.workflow.checks.check_sample import check_sample
     from backstream.workflow.execution import SparkStart
 
     starting = SparkStart(path)

@@ -43,7 +43,7 @@ def handover(
 
     Example: `backstream handover cli.3f2a9c51d07e --at 2026-11-20T00:00Z`
     """
-    from backstream.workflow.handover import hand_over_run
+    from backstream.workflow.handover.handover import hand_over_run
     from backstream.workflow.report import load_plan
 
     with report_errors():

@@ -92,7 +92,7 @@ def _write_project() -> None:
 
 def _write_dag_file() -> None:
     from backstream.cli.installation import airflow_findings
-    from backstream.workflow.findings import State
+    from backstream.workflow.checks.findings import State
     from backstream.workflow.new_project import list_missing_settings, write_dag_file
 
     print(f"Wrote {write_dag_file(Path.cwd())}.")

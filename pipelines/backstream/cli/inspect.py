@@ -35,8 +35,8 @@ from backstream.eventtime.intervals import backfill_range, require_whole_days
 from backstream.runs.home import Home
 
 if TYPE_CHECKING:
+    from backstream.workflow.late_data.staleness import StaleDay, Staleness
     from backstream.workflow.run_state import RunState
-    from backstream.workflow.staleness import StaleDay, Staleness
     from backstream.workflow.status import DayState
 
 
@@ -203,7 +203,7 @@ def stale(
 
 def load_staleness(definition: str, since: str | None, until: str | None) -> Staleness:
     """Return the stale days of a definition, of all published days if no range is given."""
-    from backstream.workflow.stale import find_stale_days
+    from backstream.workflow.late_data.stale import find_stale_days
 
     since_ms = None if since is None else instant_ms(since, "--since")
     until_ms = None if until is None else instant_ms(until, "--until")

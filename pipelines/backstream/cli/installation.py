@@ -16,7 +16,7 @@ from backstream.errors import SpecError
 from backstream.runs.home import Home
 
 if TYPE_CHECKING:
-    from backstream.workflow.findings import Finding
+    from backstream.workflow.checks.findings import Finding
 
 
 @app.command("config")
@@ -28,7 +28,7 @@ def config_command(context: typer.Context, form: OutputFormatOption = OutputForm
 
     Example: `backstream config`
     """
-    from backstream.workflow.effective_settings import effective_settings
+    from backstream.workflow.checks.effective_settings import effective_settings
 
     with report_errors():
         settings = list(effective_settings(context.obj, Home.from_environment()))
@@ -51,7 +51,7 @@ def doctor_command() -> None:
 
     Example: `backstream doctor`
     """
-    from backstream.workflow.findings import State
+    from backstream.workflow.checks.findings import State
 
     has_failed = False
     for finding in _findings():
@@ -62,7 +62,7 @@ def doctor_command() -> None:
 
 
 def _findings() -> Iterator[Finding]:
-    from backstream.workflow.check_installation import check_installation
+    from backstream.workflow.checks.check_installation import check_installation
 
     has_airflow = find_spec("airflow") is not None
     if has_airflow:
@@ -84,7 +84,7 @@ def _provide_connections() -> None:
 def airflow_findings() -> Iterator[Finding]:
     """Yield a finding per part of the Airflow of this environment; one if there is no Airflow."""
     if find_spec("airflow") is None:
-        from backstream.workflow.findings import fail
+        from backstream.workflow.checks.findings import fail
 
         yield fail("airflow", "not installed", "pip install 'backstream[airflow]'")
         return

@@ -10,7 +10,7 @@ from backstream.definition.folder import find_definition
 from backstream.runs.home import Home
 
 if TYPE_CHECKING:
-    from backstream.workflow.plan_request import PlanRequest
+    from backstream.workflow.plan.plan_request import PlanRequest
 
 
 @app.command("prepare")

@@ -39,7 +39,7 @@ from backstream.workflow.execution import (
     run_range,
     spark_on_demand,
 )
-from backstream.workflow.plan_request import PlanRequest
+from backstream.workflow.plan.plan_request import PlanRequest
 from backstream.workflow.requested_range import RequestedRange, parse_range
 
 StaleOption = Annotated[bool, typer.Option("--stale", help="Run all days that late data made stale")]
@@ -165,7 +165,7 @@ def _require_both(since: str | None, until: str | None) -> tuple[str, str]:
 def _run_stale(definition: str, limits: tuple[str | None, str | None], options: PlanOptions) -> None:
     """Run each range of stale days as a run of its own."""
     from backstream import workflow
-    from backstream.workflow.allowed_ranges import is_possible_range
+    from backstream.workflow.plan.allowed_ranges import is_possible_range
 
     staleness, path, home = (
         load_staleness(definition, *limits),

@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _prepare(options: argparse.Namespace) -> None:
     from backstream.definition.loader import load_definition
     from backstream.workflow import prepare_source
-    from backstream.workflow.allowed_ranges import needed_times
+    from backstream.workflow.plan.allowed_ranges import needed_times
     from backstream.workflow.requested_range import parse_range
 
     path, needed = options.definition, None

@@ -122,7 +122,7 @@ def _require_unchanged(plan: Plan) -> None:
     require_unchanged_code(plan)
     require_unchanged_inputs(plan)
     if plan.side_inputs:
-        from backstream.workflow.side_inputs import require_unchanged_side_inputs
+        from backstream.workflow.inputs.side_inputs import require_unchanged_side_inputs
 
         require_unchanged_side_inputs(plan)
     if warning := version_warning(plan, __version__):

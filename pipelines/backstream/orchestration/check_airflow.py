@@ -20,7 +20,7 @@ from backstream.orchestration.airflow_versions import AIRFLOW, AirflowNotFoundEx
 from backstream.orchestration.connections import CATALOG_CONNECTION_ID, WAREHOUSE_CONNECTION_ID, provide_lake
 from backstream.orchestration.dag_options import CONNECTION_ID, POOL
 from backstream.variables import CATALOG_CONNECTION_VARIABLE, WAREHOUSE_CONNECTION_VARIABLE
-from backstream.workflow.findings import Finding, check_clock, fail, ok, warn
+from backstream.workflow.checks.findings import Finding, check_clock, fail, ok, warn
 
 _LOWEST, _EXCLUDED = (3, 1), (3, 4)
 

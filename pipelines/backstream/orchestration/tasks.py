@@ -37,10 +37,10 @@ from backstream.runs.input_notes import describe_inputs
 from backstream.runs.plan import Chunk, Plan
 from backstream.runs.progress import Phase, begin_phase, load_progress
 from backstream.runs.results import Audit, Publication
-from backstream.workflow.plan_request import PlanRequest
+from backstream.workflow.plan.plan_request import PlanRequest
 
 if TYPE_CHECKING:
-    from backstream.workflow.restate import RestateRange
+    from backstream.workflow.late_data.restate import RestateRange
 
 PLAN_KEY = "plan"
 """XCom key of the plan file, which the task `plan` pushes for the later tasks."""

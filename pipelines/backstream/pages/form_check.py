@@ -15,9 +15,9 @@ from backstream.pages.definitions import DefinitionEntry
 from backstream.pages.reprocess import RANGE, ReprocessForm, requested_days
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode
-from backstream.workflow.allowed_ranges import require_range
-from backstream.workflow.impact import Impact, find_request_impact
-from backstream.workflow.plan_request import PlanRequest
+from backstream.workflow.plan.allowed_ranges import require_range
+from backstream.workflow.plan.impact import Impact, find_request_impact
+from backstream.workflow.plan.plan_request import PlanRequest
 
 _NO_CHOICE = ("", "as defined")
 FORM = ""

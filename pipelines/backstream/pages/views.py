@@ -29,7 +29,7 @@ from backstream.pages.windows import count_changes_by_run, day_windows, find_new
 from backstream.report.band_chart import draw_band
 from backstream.runs.dag_names import dataset_of_dag
 from backstream.runs.home import Home
-from backstream.workflow.allowed_ranges import find_possible_days
+from backstream.workflow.plan.allowed_ranges import find_possible_days
 
 _MAX_RANGES = 12
 _ALL = Filter()

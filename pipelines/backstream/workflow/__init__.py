@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from backstream.workflow.approval import record_approval, request_approval
     from backstream.workflow.audit import audit_run
     from backstream.workflow.dataset_state import refresh_after_run
-    from backstream.workflow.impact import estimate_impact
+    from backstream.workflow.inputs.prepare import prepare_source
+    from backstream.workflow.late_data.restate import find_restatements
     from backstream.workflow.lineage import describe_lineage
-    from backstream.workflow.planning import plan_run
-    from backstream.workflow.prepare import prepare_source
+    from backstream.workflow.plan.impact import estimate_impact
+    from backstream.workflow.plan.planning import plan_run
     from backstream.workflow.preview.preview import preview_dry_run, preview_plan
     from backstream.workflow.publish import create_run_tables, publication_text, publish_run, record_failure
     from backstream.workflow.report import report_run, report_text
-    from backstream.workflow.restate import find_restatements
     from backstream.workflow.resume import find_interrupted_run, find_unfinished_plan, require_resumable
 
 __all__ = [
@@ -47,13 +47,13 @@ _MODULES = {
     "audit_run": "audit",
     "create_run_tables": "publish",
     "describe_lineage": "lineage",
-    "estimate_impact": "impact",
+    "estimate_impact": "plan.impact",
     "find_interrupted_run": "resume",
-    "find_restatements": "restate",
+    "find_restatements": "late_data.restate",
     "find_unfinished_plan": "resume",
-    "plan_run": "planning",
-    "prepare_source": "prepare",
-    "preview_dry_run": "preview.dry_run",
+    "plan_run": "plan.planning",
+    "prepare_source": "inputs.prepare",
+    "preview_dry_run": "preview.preview",
     "preview_plan": "preview.preview",
     "publication_text": "publish",
     "publish_run": "publish",

@@ -33,7 +33,7 @@ from backstream.spark.delay_analysis import AnalysisRange, load_arrival_buckets,
 from backstream.spark.watermarks.resolve import has_gaps, list_expected_partitions
 from backstream.spark.windows.assignment import FixedWindow, end_step_ms
 from backstream.storage.files import write_text
-from backstream.workflow.shared_home import require_files_on_disk
+from backstream.workflow.plan.shared_home import require_files_on_disk
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -48,9 +48,9 @@ from backstream.storage.columns import SMALL_BYTES, load_columns
 from backstream.storage.files import replace_file
 from backstream.storage.stores import Stores, is_in_store, map_files
 from backstream.workflow.dataset_state import compute_day_totals
+from backstream.workflow.inputs.repeated_positions import find_repeated_positions
 from backstream.workflow.past_windows import load_past_windows
 from backstream.workflow.publish import ledger_row, record_failure
-from backstream.workflow.repeated_positions import find_repeated_positions
 from backstream.workflow.report import report_run
 from backstream.workflow.verify import check_staged_sample
 

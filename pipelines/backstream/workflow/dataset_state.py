@@ -23,9 +23,9 @@ from backstream.runs.plan import InputFile, Plan
 from backstream.source.deliveries import find_day_seals
 from backstream.source.files import list_source_files
 from backstream.source.footers import SourceFooters, load_footers
-from backstream.workflow.allowed_ranges import find_event_span
-from backstream.workflow.stale import find_stale_days
-from backstream.workflow.staleness import StaleDay, Staleness
+from backstream.workflow.late_data.stale import find_stale_days
+from backstream.workflow.late_data.staleness import StaleDay, Staleness
+from backstream.workflow.plan.allowed_ranges import find_event_span
 
 _SUMS = ["windows_expected", "windows_present", "events", "on_time", "late", "dropped", "flagged"]
 _Result = TypeVar("_Result")

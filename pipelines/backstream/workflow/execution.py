@@ -18,7 +18,7 @@ from backstream.runs.home import Home
 from backstream.runs.input_notes import describe_inputs
 from backstream.runs.plan import Chunk, Plan
 from backstream.runs.progress import Phase, begin_phase, keep_phase
-from backstream.workflow.plan_request import PlanRequest
+from backstream.workflow.plan.plan_request import PlanRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -114,7 +114,7 @@ def prepare_for_run(request: PlanRequest, note: Callable[[str], None], spark: Sp
         note: receives lines about the work.
         spark: a session that starts; see `prepare_input`.
     """
-    from backstream.workflow.allowed_ranges import needed_times
+    from backstream.workflow.plan.allowed_ranges import needed_times
 
     definition = load_definition(request.definition)
     needed = needed_times(request.interval, definition, request.mode or definition.backfill.mode)

@@ -10,7 +10,7 @@ from pathlib import Path
 from backstream.errors import SpecError, storage_error
 from backstream.runs.settings import PROJECT_FILE, find_project
 from backstream.variables import DEFINITIONS_VARIABLE, HOME_VARIABLE
-from backstream.workflow.findings import Finding, warn
+from backstream.workflow.checks.findings import Finding, warn
 
 _SETTINGS = """\
 # Settings of backstream. `backstream config` prints each value and where it comes from.

@@ -24,7 +24,7 @@ from backstream.runs.plan import Mode, Plan, slug
 from backstream.runs.status import RunStatus, derive_status, is_reported, read_facts
 from backstream.runs.table_schemas import WINDOWS
 from backstream.source.files import list_source_files
-from backstream.workflow.side_inputs import require_unchanged_side_inputs
+from backstream.workflow.inputs.side_inputs import require_unchanged_side_inputs
 
 _DIRECT_TRIGGERS = ("cli", "python")
 """Triggers of runs without Airflow: the CLI and the Python API resume the runs of each other."""

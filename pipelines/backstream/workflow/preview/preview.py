@@ -21,9 +21,9 @@ from backstream.native.task import duckdb_type
 from backstream.runs.chunk_groups import batch_groups
 from backstream.runs.home import Home
 from backstream.runs.plan import Plan
-from backstream.workflow.impact import estimate_seconds
-from backstream.workflow.plan_request import PlanRequest
-from backstream.workflow.planning import compose_plan
+from backstream.workflow.plan.impact import estimate_seconds
+from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import compose_plan
 from backstream.workflow.preview.causes import ChangeCause, RunChanges, find_run_changes, list_new_files
 from backstream.workflow.preview.changed_rows import (
     ChangedRows,

@@ -21,8 +21,8 @@ from backstream.source.footers import load_footers
 from backstream.source.raw_files import RawFile, list_raw_files
 from backstream.source.raw_types import list_missing_paths, load_raw_types, plain_types
 from backstream.source.text_files import require_known_compressions
-from backstream.workflow.prepare import list_parquet_to_prepare
-from backstream.workflow.raw_source import RawSource
+from backstream.workflow.inputs.prepare import list_parquet_to_prepare
+from backstream.workflow.inputs.raw_source import RawSource
 
 
 @dataclass(frozen=True, slots=True)

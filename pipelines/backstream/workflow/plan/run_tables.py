@@ -27,7 +27,7 @@ from backstream.runs.table_schemas import (
     skipped_windows_table,
     windows_table,
 )
-from backstream.workflow.plan_request import RunScope
+from backstream.workflow.plan.plan_request import RunScope
 
 log = logging.getLogger(__name__)
 _RENAMED = (

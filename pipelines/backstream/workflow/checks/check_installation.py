@@ -30,7 +30,7 @@ from backstream.spark.java import find_java, require_java
 from backstream.storage.object_stores import describe_store_error, explain_store_errors
 from backstream.storage.stores import Stores
 from backstream.variables import HOME_VARIABLE, WAREHOUSE_VARIABLE
-from backstream.workflow.findings import Finding, check_clock, fail, ok, warn
+from backstream.workflow.checks.findings import Finding, check_clock, fail, ok, warn
 
 _LOWEST_PYTHON, _EXCLUDED_PYTHON = (3, 11), (3, 14)
 

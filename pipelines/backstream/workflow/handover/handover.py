@@ -35,8 +35,8 @@ from backstream.runs.plan import Mode, Plan
 from backstream.spark.watermarks.resolve import list_expected_partitions
 from backstream.storage.files import replace_file
 from backstream.storage.stores import Stores
-from backstream.workflow.handover_process import compute_process_tables, list_process_problems
-from backstream.workflow.handover_stream import CutState, CutStream, compute_cut_state
+from backstream.workflow.handover.handover_process import compute_process_tables, list_process_problems
+from backstream.workflow.handover.handover_stream import CutState, CutStream, compute_cut_state
 
 if TYPE_CHECKING:
     import duckdb

@@ -16,8 +16,8 @@ from backstream.runs.home import Home
 from backstream.runs.plan import Plan
 from backstream.runs.requests import load_requests
 from backstream.runs.status import RunStatus
-from backstream.workflow.plan_request import PlanRequest
-from backstream.workflow.planning import compose_plan
+from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import compose_plan
 
 _MAX_PUBLISHERS = 5
 

@@ -34,9 +34,9 @@ from backstream.spark.sample import aggregate_sample, load_sample
 from backstream.spark.schemas import PARTITION_NUMBER
 from backstream.spark.source import FILE, MARKER, REASON, RECORD, WRITTEN_ARRIVAL_TIME, WRITTEN_EVENT_TIME
 from backstream.spark.user_functions import register_functions
-from backstream.workflow.prepare import list_parquet_to_prepare
-from backstream.workflow.raw_source import RawSource
-from backstream.workflow.side_inputs import load_side_inputs
+from backstream.workflow.inputs.prepare import list_parquet_to_prepare
+from backstream.workflow.inputs.raw_source import RawSource
+from backstream.workflow.inputs.side_inputs import load_side_inputs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

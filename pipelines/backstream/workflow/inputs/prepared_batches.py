@@ -14,8 +14,8 @@ from backstream.runs.input_files import SkippedFile
 from backstream.source.folder_periods import FolderPeriods
 from backstream.source.prepared import BatchCounts, PreparedBatch, PreparedSource, split_into_batches
 from backstream.source.raw_files import RawFile
-from backstream.workflow.raw_source import RawSource
-from backstream.workflow.side_inputs import LoadedInputs
+from backstream.workflow.inputs.raw_source import RawSource
+from backstream.workflow.inputs.side_inputs import LoadedInputs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

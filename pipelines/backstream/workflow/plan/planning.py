@@ -31,13 +31,13 @@ from backstream.source.deliveries import find_day_seals, reason_with_unsealed, r
 from backstream.source.equal_files import counts_equal_files_twice, find_equal_files
 from backstream.source.files import SourceFiles, find_arrival_bounds, list_source_files
 from backstream.source.footers import load_footers
-from backstream.workflow.allowed_ranges import find_event_span, needed_times, read_interval, require_range
-from backstream.workflow.chunk_plan import cut_chunks, require_few_chunks
-from backstream.workflow.plan_request import PlanRequest, RunScope
-from backstream.workflow.prepare import find_source_snapshots, require_prepared, summarize_preparation
-from backstream.workflow.removed_files import find_removed_files, write_files_read
-from backstream.workflow.run_tables import plan_run_tables
-from backstream.workflow.shared_home import require_native_tasks, require_stored_source, require_stored_tables
+from backstream.workflow.inputs.prepare import find_source_snapshots, require_prepared, summarize_preparation
+from backstream.workflow.plan.allowed_ranges import find_event_span, needed_times, read_interval, require_range
+from backstream.workflow.plan.chunk_plan import cut_chunks, require_few_chunks
+from backstream.workflow.plan.plan_request import PlanRequest, RunScope
+from backstream.workflow.plan.removed_files import find_removed_files, write_files_read
+from backstream.workflow.plan.run_tables import plan_run_tables
+from backstream.workflow.plan.shared_home import require_native_tasks, require_stored_source, require_stored_tables
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,11 +27,16 @@ from backstream.runs.plan import InputFile, Mode
 from backstream.source.files import list_source_files
 from backstream.source.footers import load_footers
 from backstream.source.key_index import KeyIndex
-from backstream.workflow.affected_rows import Mask, find_affected_rows
-from backstream.workflow.allowed_ranges import read_interval
-from backstream.workflow.changed_files import ChangedFiles, CurrentInputs, list_changed_records, true_positions
-from backstream.workflow.planned_inputs import PlanInputs, PlannedInputs
-from backstream.workflow.staleness import StaleDay, Staleness
+from backstream.workflow.late_data.affected_rows import Mask, find_affected_rows
+from backstream.workflow.late_data.changed_files import (
+    ChangedFiles,
+    CurrentInputs,
+    list_changed_records,
+    true_positions,
+)
+from backstream.workflow.late_data.planned_inputs import PlanInputs, PlannedInputs
+from backstream.workflow.late_data.staleness import StaleDay, Staleness
+from backstream.workflow.plan.allowed_ranges import read_interval
 
 
 def find_stale_days(

@@ -33,10 +33,10 @@ from backstream.source.prepared import (
     SourceListing,
 )
 from backstream.source.raw_files import RawFile, list_raw_files
-from backstream.workflow.prepared_batches import PreparedFiles, prepare_batches
-from backstream.workflow.raw_source import RawSource, copy_source, must_convert
-from backstream.workflow.shared_home import require_stored_source
-from backstream.workflow.side_inputs import load_side_inputs, pin_side_inputs
+from backstream.workflow.inputs.prepared_batches import PreparedFiles, prepare_batches
+from backstream.workflow.inputs.raw_source import RawSource, copy_source, must_convert
+from backstream.workflow.inputs.side_inputs import load_side_inputs, pin_side_inputs
+from backstream.workflow.plan.shared_home import require_stored_source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

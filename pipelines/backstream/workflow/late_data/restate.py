@@ -20,10 +20,10 @@ from backstream.runs.status import RunStatus
 from backstream.source.deliveries import find_day_seals
 from backstream.source.files import list_source_files
 from backstream.source.footers import load_footers
-from backstream.workflow.allowed_ranges import find_event_span, is_possible_range
 from backstream.workflow.dataset_state import refresh_dataset_state
-from backstream.workflow.stale import find_stale_days, find_stale_since
-from backstream.workflow.staleness import Staleness
+from backstream.workflow.late_data.stale import find_stale_days, find_stale_since
+from backstream.workflow.late_data.staleness import Staleness
+from backstream.workflow.plan.allowed_ranges import find_event_span, is_possible_range
 
 
 @dataclass(frozen=True, slots=True)

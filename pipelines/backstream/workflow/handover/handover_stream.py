@@ -37,7 +37,7 @@ from backstream.runs.plan import InputFile
 from backstream.spark.watermarks.cut_state import find_cut_state
 from backstream.spark.watermarks.firing_times import FiringTimes, WindowGrid
 from backstream.spark.watermarks.timeline import WatermarkTimeline
-from backstream.workflow.handover_sessions import Rises, SessionIslands
+from backstream.workflow.handover.handover_sessions import Rises, SessionIslands
 
 if TYPE_CHECKING:
     import duckdb

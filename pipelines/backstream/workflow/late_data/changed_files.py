@@ -16,8 +16,8 @@ from backstream.runs.plan import InputFile
 from backstream.source.key_index import KeyIndex
 from backstream.source.reader import UnreadableError
 from backstream.source.time_columns import Longs
-from backstream.workflow.affected_rows import Mask
-from backstream.workflow.planned_inputs import PlanInputs, PlannedInputs, to_bits
+from backstream.workflow.late_data.affected_rows import Mask
+from backstream.workflow.late_data.planned_inputs import PlanInputs, PlannedInputs, to_bits
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from backstream.native.sql import PARTITION_TEXT
 from backstream.native.supported import read_spec
 from backstream.native.task import ReadSpec
 from backstream.user_code import UserCode
-from backstream.workflow.handover_stream import CutStream
+from backstream.workflow.handover.handover_stream import CutStream
 
 if TYPE_CHECKING:
     import duckdb

@@ -17,7 +17,7 @@ from backstream.errors import BackstreamError, PlanError
 from backstream.runs.home import Home
 from backstream.runs.input_files import PinnedInput
 from backstream.runs.plan import Plan
-from backstream.workflow.raw_source import RawSource
+from backstream.workflow.inputs.raw_source import RawSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,8 +13,8 @@ from backstream.eventtime.intervals import Interval
 from backstream.runs.plan import Chunk, InputFile
 from backstream.source.arrival_index import ArrivalIndex
 from backstream.source.time_columns import Longs
-from backstream.workflow.allowed_ranges import read_interval
-from backstream.workflow.plan_request import RunScope
+from backstream.workflow.plan.allowed_ranges import read_interval
+from backstream.workflow.plan.plan_request import RunScope
 
 
 def require_few_chunks(scope: RunScope) -> None:

@@ -1,0 +1,1 @@
+"""Hand over a recorded stream to a live job."""

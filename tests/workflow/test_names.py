@@ -1,0 +1,13 @@
+"""Check that each step that `backstream.workflow` offers is where it says."""
+
+from __future__ import annotations
+
+import pytest
+
+import backstream
+from backstream import workflow
+
+
+@pytest.mark.parametrize("package", [backstream, workflow])
+def test_each_public_name_can_be_imported(package: object) -> None:
+    assert all(callable(getattr(package, name)) for name in package.__all__)  # type: ignore[attr-defined]
