@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 from tests.report.example_run import DEFINITION, LATE, MISSING, PASSED, PLAN, PUBLICATION, audit, manifests
-from tests.report.test_known import CHANGED
+from tests.report.test_run_context import CHANGED
 
 from backstream.report.run_context import RunContext
 from backstream.report.summary import RunSummary

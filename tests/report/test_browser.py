@@ -20,7 +20,7 @@ from tests.report.example_run import (
     frame_of,
     manifests,
 )
-from tests.report.test_known import CHANGED, NOW_MS, delays, row
+from tests.report.test_run_context import CHANGED, NOW_MS, delays, row
 
 from backstream.eventtime.instants import MINUTE_MS
 from backstream.report.html import render_report

@@ -131,7 +131,7 @@ def test_a_large_chunk_is_grouped_another_way_and_gives_the_same(
     del content["source"]["deduplicate_on"]  # so that records are read anew for each result
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
     monkeypatch.setattr("backstream.spark.windows.aggregation.MANY_EVENTS", 0)
-    monkeypatch.setattr("backstream.spark.shuffle_free.MAX_PARTS", 0)  # test_stretches has them
+    monkeypatch.setattr("backstream.spark.shuffle_free.MAX_PARTS", 0)  # test_shuffle_free has them
 
     manifest = replay_chunk(spark, plan, plan.chunks[0])
 
