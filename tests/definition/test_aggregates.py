@@ -5,14 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.definition.clicks import SOURCE, Lines, definition
 
-from backstream.definition.aggregates import (
-    payload_columns,
-    require_columns,
-    source_columns,
-    spark_aggregates,
-    value_columns,
-    with_filter,
-)
+from backstream.definition.aggregates import spark_aggregates, with_filter
+from backstream.definition.columns import payload_columns, require_columns, source_columns, value_columns
 from backstream.definition.nested_columns import paths_of, replace_paths
 from backstream.errors import SpecError
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from backstream.definition.aggregates import holistic_aggregates, require_columns, value_columns
+from backstream.definition.aggregates import holistic_aggregates
+from backstream.definition.columns import require_columns, value_columns
 from backstream.definition.loader import parse_definition
 from backstream.errors import SpecError
 

@@ -7,13 +7,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from tests.definition.clicks import SOURCE, aggregating, definition
 
-from backstream.definition.aggregates import (
-    key_columns,
-    require_columns,
-    spark_type_name,
-    value_columns,
-    with_filter,
-)
+from backstream.definition.aggregates import with_filter
+from backstream.definition.columns import key_columns, require_columns, spark_type_name, value_columns
 from backstream.definition.spark_functions import (
     AGGREGATES,
     GENERATORS,

@@ -10,7 +10,7 @@ from zipfile import ZipFile
 import pytest
 from tests.definition.clicks import definition, refusal
 
-from backstream.definition.aggregates import declared_columns
+from backstream.definition.columns import declared_columns
 from backstream.errors import SpecError, UserCodeError
 from backstream.user_code import UserCode
 

@@ -1,148 +1,32 @@
-"""Check a definition against the columns of its source and of its result, with sqlglot."""
+"""Check aggregates by their function calls, and write them so that their value depends on no order of records."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+import difflib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import sqlglot
 from sqlglot import exp
-from sqlglot.errors import ParseError, SqlglotError
 
-from backstream.definition.aggregate_calls import aggregate_problem, is_known, record_problem, spark_sql
 from backstream.definition.mergeable import mergeable_aggregate
 from backstream.definition.model import Definition
-from backstream.definition.nested_columns import paths_of
-from backstream.definition.prepared_columns import PREPARED_COLUMNS
-from backstream.definition.result_types import ResultTypes, Types, field_type, spark_type
-from backstream.definition.spark_functions import AGGREGATES
-from backstream.definition.sql_calls import add_condition, find_calls
-from backstream.errors import SpecError, format_problems
-from backstream.runs.table_schemas import JOB_COLUMNS, RECORD_COUNT, WORKING_COLUMNS, Column
+from backstream.definition.result_sections import UserFunction
+from backstream.definition.spark_functions import AGGREGATES, GENERATORS, NOT_REPEATABLE, OTHERS, WINDOW_FUNCTIONS
+from backstream.definition.sql_calls import Call, Span, add_condition, find_calls, replace_spans
 
-_ICEBERG_TYPES = {
-    "tinyint": "int",
-    "smallint": "int",
-    "int": "int",
-    "bigint": "long",
-    "float": "float",
-    "double": "double",
-    "boolean": "boolean",
-    "date": "date",
-    "string": "string",
-    "timestamp": "timestamptz",
-}
-_SPARK_TYPES = {"long": "bigint", "timestamptz": "timestamp"}
-_LENGTH = re.compile(r"(var)?char(\(\d+\))?")
-_DECIMAL = re.compile(r"decimal\(\d+,\d+\)")
-_ARRAY = re.compile(r"array<(.+)>")
-_NUMBERS = {"tinyint", "smallint", "int", "bigint", "float", "double", "decimal"}
-_NO_COLUMN = "which is not a column"
-_MAX_COLUMNS_SHOWN = 20
+Functions = Mapping[str, UserFunction]
+"""The custom functions of a definition by name."""
 
-
-def key_columns(definition: Definition, source: Mapping[str, str]) -> tuple[Column, ...]:
-    """Return the key columns with their Iceberg types.
-
-    Args:
-        definition: definition with the keys.
-        source: map from column name to Spark SQL type, e.g., `{"origin": "string"}`.
-
-    Raises:
-        SpecError: when a result column cannot have the type of a key.
-    """
-    return tuple(
-        Column(name, _primitive_type(source[name], source[name], f"source.key {name!r} of {definition.name}"))
-        for name in definition.source.key
-    )
-
-
-def value_columns(definition: Definition, source: Mapping[str, str]) -> tuple[Column, ...]:
-    """Return a column per aggregate and derived column, with the result type for the columns of the source.
-
-    User code declares its columns with their types.
-
-    Raises:
-        SpecError: when the type cannot be determined.
-    """
-    if definition.code_columns is not None:
-        return declared_columns(definition)
-    returns = {name: function.returns for name, function in definition.functions.items()}
-    aggregates = [
-        Column(name, _aggregate_type(f"aggregates.{name} of {definition.name}", call, source, returns))
-        for name, call in definition.aggregates.items()
-    ]
-    known = {column.name: spark_type_name(column.type) for column in aggregates}
-    known |= {name: source[name] for name in definition.source.key}
-    known |= {"window_start": "timestamp", "window_end": "timestamp"}
-    derived = (
-        Column(name, _aggregate_type(f"derive_after.{name} of {definition.name}", text, known, returns))
-        for name, text in definition.derive_after.items()
-    )
-    return (*aggregates, *derived)
-
-
-def declared_columns(definition: Definition) -> tuple[Column, ...]:
-    """Return the columns that a job or a process function declares, with their Iceberg types.
-
-    Raises:
-        SpecError: when a type is unknown, or a result column cannot have it.
-    """
-    section, columns = "job" if definition.job else "process", []
-    for name, text in (definition.code_columns or {}).items():
-        key = f"{section}.columns.{name} of {definition.name}"
-        try:
-            kind = exp.DataType.build(text, dialect="spark")
-        except (SqlglotError, ValueError):
-            msg = f"{key} must be a type of Spark SQL such as bigint or string, got {text!r}"
-            raise SpecError(msg) from None
-        columns.append(Column(name, _iceberg_type(spark_type(kind), key)))
-    return tuple(columns)
-
-
-def require_columns(definition: Definition, source: Mapping[str, str], where: str) -> None:
-    """Check that the source has all columns of a definition, and that the aggregates are valid.
-
-    Raises:
-        SpecError: with the key and the value of each error, and the columns of the source.
-    """
-    problems = [*_missing_columns(definition, source), *_invalid_aggregates(definition, source)]
-    problems += [*_invalid_result_expressions(definition), *_invalid_functions(definition)]
-    problems = problems or _reserved_columns(definition, source)
-    if problems:
-        has_missing_column = any(_NO_COLUMN in problem for problem in problems)
-        hint = f"\n\nhint: the source has {_list_text(source)}" if has_missing_column else ""
-        raise SpecError(format_problems("problems", problems, where) + hint)
-
-
-def payload_columns(definition: Definition, source: Iterable[str] = ()) -> list[str]:
-    """Return the source columns of keys, deduplication, and aggregates or user code.
-
-    Args:
-        definition: the definition.
-        source: all columns of the source, for user code that reads them all.
-    """
-    named = {*definition.source.key, *definition.source.deduplicate_on}
-    if definition.reads_all_columns:
-        named |= set(source).difference(PREPARED_COLUMNS)
-    named |= set(definition.code_reads)
-    for call in definition.aggregates.values():
-        named |= _names(_parse(call))
-    return sorted(named)
-
-
-def source_columns(definition: Definition, source: Iterable[str] = ()) -> list[str]:
-    """Return all source columns of a definition, with those of times, partition, and sequence.
-
-    Args:
-        definition: the definition.
-        source: all columns of the source, for user code that reads them all.
-    """
-    spec = definition.source
-    named = {*payload_columns(definition, source), *(name for name in (spec.partition, spec.sequence) if name)}
-    for expression in _expressions(definition).values():
-        named |= _names(_parse(expression))
-    return sorted(named)
+_KNOWN = AGGREGATES | WINDOW_FUNCTIONS | GENERATORS | NOT_REPEATABLE | OTHERS
+_OF_ONE_RECORD = ("first", "first_value", "last", "last_value", "any_value")
+_LISTS = ("collect_list", "array_agg")
+_SETS = ("collect_set", "collect_union")
+_TEXTS = ("listagg", "string_agg")
+_EXTREMES = ("max_by", "min_by")
+_MEANINGLESS = ("grouping", "grouping_id", "measure")
+_ORDERLESS = ("sort_array", "array_sort", "size", "array_size", "cardinality", "array_max", "array_min")
+"""Functions of an array whose value does not depend on its order."""
+_EXAMPLE = "must have an aggregate such as count(*) or avg(x)"
 
 
 def with_filter(call: str, condition: str) -> str:
@@ -161,7 +45,7 @@ def is_window_function(text: str) -> bool:
 
 def spark_aggregates(definition: Definition) -> dict[str, str]:
     """Return the aggregates as Spark computes them, with values that don't depend on the order of records."""
-    return {name: spark_sql(text, definition.functions) for name, text in definition.aggregates.items()}
+    return {name: _spark_sql(text, definition.functions) for name, text in definition.aggregates.items()}
 
 
 def holistic_aggregates(definition: Definition) -> tuple[str, ...]:
@@ -170,172 +54,174 @@ def holistic_aggregates(definition: Definition) -> tuple[str, ...]:
     return tuple(name for name, text in calls.items() if mergeable_aggregate(text) is None)
 
 
-def _missing_columns(definition: Definition, source: Mapping[str, str]) -> list[str]:
-    spec = definition.source
-    named = [("partition", spec.partition), ("sequence", spec.sequence)]
-    named += [("key", column) for column in spec.key]
-    named += [("deduplicate_on", column) for column in spec.deduplicate_on]
-    code = [("job", definition.job), ("process", definition.process)]
-    reads = [(f"{name}.reads", column) for name, section in code if section for column in section.reads or ()]
-    problems = [
-        f"source.{key} names {column!r}, {_NO_COLUMN}" for key, column in named if column and column not in source
-    ]
-    problems += [f"{key} names {column!r}, {_NO_COLUMN}" for key, column in reads if column not in source]
-    for key, expression in _expressions(definition).items():
-        problems += _unknown_columns(key, expression, source)
-    return problems
+def _is_aggregate(name: str, functions: Functions) -> bool:
+    """Return whether a function is an aggregate: one of Spark, or a custom one."""
+    return name in AGGREGATES or (name in functions and functions[name].kind == "aggregate")
 
 
-def _expressions(definition: Definition) -> dict[str, str]:
-    """Return the SQL expressions that a definition computes for each record, by key."""
-    spec = definition.source
-    expressions = {
-        "source.event_time": spec.event_time,
-        "source.arrival_time": spec.arrival_time,
-        "watermark.marker": definition.marker,
-    }
-    return {key: expression for key, expression in expressions.items() if expression}
+def is_known(name: str) -> bool:
+    """Return whether Spark has a function."""
+    return name in _KNOWN
 
 
-def _reserved_columns(definition: Definition, source: Mapping[str, str]) -> list[str]:
-    """Return problems of columns with reserved names; the partition and the sequence can have their own names."""
-    spec = definition.source
-    own = {"source_partition": spec.partition, "arrival_seq": spec.sequence}
-    reserved = WORKING_COLUMNS | (JOB_COLUMNS if definition.job else frozenset())
-    hint = ", unless job.reads or process.reads leaves it out" if definition.reads_all_columns else ""
-    return [
-        f"column {name!r} cannot be used, because backstream reserves this name{hint}"
-        for name in payload_columns(definition, source)
-        if name.lower() in reserved and own.get(name) != name
-    ]
+def aggregate_problem(text: str, functions: Functions, keys: Collection[str]) -> str | None:
+    """Return the reason why a run cannot compute an expression as a column of the result; None if it can.
+
+    Args:
+        text: the expression, which is valid SQL.
+        functions: the custom functions.
+        keys: the key columns, which an expression may use outside of its aggregates.
+    """
+    calls = find_calls(text)
+    problem = _function_problem(text, functions)
+    if problem:
+        return problem
+    aggregates = [call for call in calls if _is_aggregate(call.name, functions)]
+    if not aggregates:
+        return _EXAMPLE
+    if any(_is_within(inner, outer) for outer in aggregates for inner in aggregates):
+        return "must not hold an aggregate within another"
+    checks: Sequence[Callable[[Call], str | None]] = (
+        _argument_problem,
+        lambda call: _order_problem(text, call, calls),
+    )
+    problem = next((found for check in checks for call in aggregates if (found := check(call))), None)
+    return problem or _outside_problem(text, aggregates, keys)
 
 
-def _invalid_aggregates(definition: Definition, source: Mapping[str, str]) -> list[str]:
-    problems = []
-    for name, call in definition.aggregates.items():
-        key = f"aggregates.{name}"
-        unknown = _unknown_columns(key, call, source)
-        problem = None if unknown else aggregate_problem(call, definition.functions, definition.source.key)
-        problems += [f"{key} {problem}, got {call!r}"] if problem else unknown
-    return problems
+def record_problem(text: str, functions: Functions) -> str | None:
+    """Return the reason why an expression has no value for one row, without other rows; None if it has."""
+    if problem := _function_problem(text, functions):
+        return problem
+    names = [call.name for call in find_calls(text) if _is_aggregate(call.name, functions)]
+    return f"must not have an aggregate such as {names[0]}" if names else None
 
 
-def _invalid_functions(definition: Definition) -> Iterator[str]:
-    """Yield the problems of custom functions: a name that Spark has, and a type that it doesn't have."""
-    for name, function in definition.functions.items():
-        if is_known(name):
-            yield f"functions.{name} has the name of a function of Spark"
-        try:
-            exp.DataType.build(function.returns, dialect="spark")
-        except SqlglotError:
-            yield f"functions.{name}.returns must be a type of Spark SQL such as double, got {function.returns!r}"
+def _function_problem(text: str, functions: Functions) -> str | None:
+    """Return the reason why a function in an expression cannot be used; None if all can."""
+    calls = find_calls(text)
+    if any(call.is_over for call in calls) or sqlglot.parse_one(text, dialect="spark").find(
+        exp.Window, exp.Select
+    ):
+        return "must not use OVER or a sub-query"
+    return next((found for call in calls if (found := _name_problem(call.name, functions))), None)
 
 
-def _invalid_result_expressions(definition: Definition) -> Iterator[str]:
-    """Yield the problems of the expressions over the columns of the result."""
-    names = {*definition.source.key, *definition.aggregates, "window_start", "window_end"}
-    texts = [(f"derive_after.{name}", text, names) for name, text in definition.derive_after.items()]
-    if definition.having:
-        names = {*names, *definition.derive_after, RECORD_COUNT}
-        texts.append(("having.condition", definition.having.condition, names))
-    for key, text, allowed in texts:
-        try:
-            unknown = sorted(_names(_parse(text)) - allowed)
-        except SpecError as error:
-            yield f"{key} {error}"
-            continue
-        if unknown:
-            yield f"{key} names {unknown[0]!r}, which the result does not have, in {text!r}"
-        elif problem := record_problem(text, definition.functions):
-            yield f"{key} {problem}, got {text!r}"
+def _spark_sql(text: str, functions: Functions) -> str:
+    """Return an aggregate for Spark, with a value that doesn't depend on the order of records.
+
+    Sets are sorted. Among several records with the extreme value, `max_by` takes the greatest value, and `min_by`
+    the smallest; `mode` takes the smallest of several most frequent values. A custom aggregate gets its records
+    sorted.
+    """
+    return replace_spans(text, _repeatable_calls(text, functions))
 
 
-def _unknown_columns(key: str, text: str, source: Mapping[str, str]) -> list[str]:
-    try:
-        _parse(text)
-    except SpecError as error:
-        return [f"{key} {error}"]
-    missing = [".".join(path) for path in sorted(paths_of(text)) if not _has_path(path, source)]
-    return [f"{key} names {name!r}, {_NO_COLUMN}, in {text!r}" for name in missing]
+def _name_problem(name: str, functions: Functions) -> str | None:
+    if name in WINDOW_FUNCTIONS:
+        return f"must not use {name}, which needs OVER"
+    if name in GENERATORS:
+        return f"must not use {name}, which returns several rows"
+    if name in NOT_REPEATABLE:
+        return f"must not use {name}, because its value would differ in another run"
+    if name in _MEANINGLESS:
+        return f"must not use {name}, which has no meaning for windows"
+    if name in functions or name in _KNOWN:
+        return None
+    similar = difflib.get_close_matches(name, [*functions, *sorted(_KNOWN)], n=1, cutoff=0.8)
+    suggestion = f"did you mean {similar[0]}?" if similar else "custom functions belong in [functions]"
+    return f"uses the function {name}, which Spark does not have ({suggestion})"
 
 
-def _has_path(path: tuple[str, ...], source: Mapping[str, str]) -> bool:
-    """Return whether the source has a column, and the fields behind it."""
-    kind = source.get(path[0])
-    for field in path[1:]:
-        kind = field_type(kind, field) if kind else None
-    return kind is not None
+def _is_within(inner: Call, outer: Call) -> bool:
+    return outer.whole.start < inner.whole.start < outer.whole.end
 
 
-def _names(parsed: exp.Expr) -> set[str]:
-    """Return the names of the columns in an expression, without the fields behind them."""
-    columns = parsed.find_all(exp.Column)
-    return {column.parts[0].name for column in columns if not isinstance(column.this, exp.Star)}
+def _argument_problem(call: Call) -> str | None:
+    if call.arguments or (call.name == "mode" and call.order):
+        return None
+    return f"calls {call.name} without an argument"
 
 
-def _list_text(source: Mapping[str, str]) -> str:
-    more = len(source) - _MAX_COLUMNS_SHOWN
-    return ", ".join(list(source)[:_MAX_COLUMNS_SHOWN]) + (f" and {more} more" if more > 0 else "")
-
-
-def _parse(text: str) -> exp.Expr:
-    """Return the parsed expression; the caller adds the key to the message of an error."""
-    try:
-        return sqlglot.parse_one(text, dialect="spark")
-    except SqlglotError as error:
-        msg = f"is not SQL: {_parse_problem(error)}, got {text!r}"
-        raise SpecError(msg) from None
-
-
-def _parse_problem(error: SqlglotError) -> str:
-    if not isinstance(error, ParseError):
-        return "a quotation is not closed"
-    # The rest of the text names a class of sqlglot, which doesn't help a reader.
-    return str(error.errors[0]["description"]).partition(" for <class")[0] if error.errors else "it is empty"
-
-
-def _aggregate_type(key: str, call: str, source: Types, functions: Types) -> str:
-    """Return the type of an expression in Iceberg's spelling."""
-    parsed, types = _parse(call), ResultTypes(source, functions)
-    kind = types.of(parsed)
-    if kind is None:
-        _require_numbers(key, call, parsed, types)
-        msg = (
-            f"cannot determine the type of {key}: {call!r}\n\n"
-            "hint: put a cast to its type around it, e.g., cast(.. as double) or cast(.. as string)"
+def _order_problem(text: str, call: Call, calls: Sequence[Call]) -> str | None:
+    """Return the reason why the value of an aggregate depends on the order of records; None if it doesn't."""
+    name, argument = call.name, call.arguments[0].of(text) if call.arguments else ""
+    if name in _OF_ONE_RECORD:
+        return (
+            f"depends on the order of records, which Spark does not keep: use min_by({argument}, ..) or"
+            f" max_by({argument}, ..) with the column of the order instead of {name}"
         )
-        raise SpecError(msg)
-    return _iceberg_type(kind, key)
+    if name in _LISTS and not _is_order_ignored(call, calls):
+        return f"depends on the order of records, which Spark does not keep: use sort_array({call.whole.of(text)})"
+    if name in _TEXTS and not _is_sorted_by(text, call, argument):
+        separator = "".join(f", {each.of(text)}" for each in call.arguments[1:])
+        return (
+            "depends on the order of records, which Spark does not keep:"
+            f" use {name}({argument}{separator}) within group (order by {argument})"
+        )
+    if name == "histogram_numeric":
+        return (
+            "depends on the order of records, which Spark does not keep: use percentile for an exact distribution"
+        )
+    return None
 
 
-def _require_numbers(key: str, call: str, parsed: exp.Expr, types: ResultTypes) -> None:
-    for node in parsed.find_all(exp.Sum, exp.Avg):
-        kind = types.of(node.this)
-        if kind is not None and kind.partition("(")[0] not in _NUMBERS:
-            msg = f"{key} must be over numbers, got {call!r} over a {kind}"
-            raise SpecError(msg)
+def _is_order_ignored(call: Call, calls: Sequence[Call]) -> bool:
+    """Return whether the next function around a list ignores its order; a comparator may see equal elements."""
+    around = [other for other in calls if _is_within(call, other)]
+    outer = max(around, key=lambda other: other.whole.start, default=None)
+    if outer is None or outer.name not in _ORDERLESS:
+        return False
+    return outer.name != "array_sort" or len(outer.arguments) == 1
 
 
-def _iceberg_type(kind: str, key: str) -> str:
-    if array := _ARRAY.fullmatch(kind):
-        return f"list<{_primitive_type(array[1], kind, key)}>"
-    return _primitive_type(kind, kind, key)
+def _is_sorted_by(text: str, call: Call, argument: str) -> bool:
+    order = call.order.of(text).lower() if call.order else ""
+    words = ("", " asc", " desc")
+    return order in {argument.lower() + word for word in words}
 
 
-def _primitive_type(kind: str, whole: str, key: str) -> str:
-    if _DECIMAL.fullmatch(kind):
-        return kind
-    if _LENGTH.fullmatch(kind):
-        return "string"
-    if kind in _ICEBERG_TYPES:
-        return _ICEBERG_TYPES[kind]
-    nested = " (to_json(..) makes text of it)" if "<" in kind else ""
-    msg = f"{key} has the type {whole}, which a result column cannot have{nested}"
-    raise SpecError(msg)
+def _outside_problem(text: str, aggregates: Sequence[Call], keys: Collection[str]) -> str | None:
+    """Return the problem of a column outside of the aggregates, which has several values in a window."""
+    rest = replace_spans(text, [(call.whole, "null") for call in aggregates])
+    columns = sqlglot.parse_one(rest, dialect="spark").find_all(exp.Column)
+    names = [column.parts[0].name for column in columns if not isinstance(column.this, exp.Star)]
+    outside = [name for name in names if name not in keys]
+    return f"uses {outside[0]!r} outside of an aggregate, and it is no key" if outside else None
 
 
-def spark_type_name(kind: str) -> str:
-    """Return the name of an Iceberg type of a result column in Spark SQL."""
-    if kind.startswith("list<"):
-        return f"array<{spark_type_name(kind[len('list<') : -1])}>"
-    return _SPARK_TYPES.get(kind, kind)
+def _repeatable_calls(text: str, functions: Functions) -> Iterator[tuple[Span, str]]:
+    for call in find_calls(text):
+        arguments = [argument.of(text) for argument in call.arguments]
+        if call.name in functions and functions[call.name].kind == "aggregate":
+            yield call.whole, _sorted_argument(text, call, arguments)
+        elif call.name in _TEXTS:
+            yield call.whole, _joined_text(text, call, arguments)
+        elif call.name in _SETS:
+            yield call.whole, f"sort_array({call.whole.of(text)})"
+        elif call.name in _EXTREMES and len(arguments) > 1:
+            value, by = arguments[:2]
+            order = f"CASE WHEN ({by}) IS NOT NULL THEN struct({by}, {value}) END"
+            yield call.arguments[1], order
+        elif call.name == "mode" and len(arguments) == 1:
+            yield call.arguments[0], f"{arguments[0]}, true"
+
+
+def _joined_text(text: str, call: Call, arguments: Sequence[str]) -> str:
+    """Return `listagg` as a sorted list: Spark 4.3 fails if a query has `listagg` with an order and `DISTINCT`."""
+    values = f"collect_list({'DISTINCT ' if call.is_distinct else ''}{arguments[0]}){_filter(text, call)}"
+    is_descending = call.order is not None and call.order.of(text).lower().endswith(" desc")
+    separator = arguments[1] if len(arguments) > 1 else "''"
+    joined = f"array_join(sort_array({values}, {'false' if is_descending else 'true'}), {separator})"
+    return f"(CASE WHEN size({values}) > 0 THEN {joined} END)"
+
+
+def _filter(text: str, call: Call) -> str:
+    return f" FILTER (WHERE {call.condition.of(text)})" if call.condition else ""
+
+
+def _sorted_argument(text: str, call: Call, arguments: Sequence[str]) -> str:
+    """Return the call of a custom aggregate with all of its records as one array of structs."""
+    distinct = "DISTINCT " if call.is_distinct else ""
+    values = f"collect_list({distinct}struct({', '.join(arguments)})){_filter(text, call)}"
+    return f"{call.name}(sort_array({values}))"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from backstream.definition.aggregates import require_columns, source_columns
+from backstream.definition.columns import require_columns, source_columns
 from backstream.definition.model import Definition
 from backstream.errors import ContractError, PlanError
 from backstream.runs.input_files import FileList

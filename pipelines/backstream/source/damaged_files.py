@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from backstream.definition.aggregates import source_columns
+from backstream.definition.columns import source_columns
 from backstream.definition.model import Definition
 from backstream.errors import LedgerError, PlanError
 from backstream.eventtime.instants import instant_text

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from backstream.definition.aggregates import declared_columns
+from backstream.definition.columns import declared_columns
 from backstream.definition.prepared_columns import PREPARED_COLUMNS
 from backstream.definition.result_sections import Process
 from backstream.errors import UserCodeError

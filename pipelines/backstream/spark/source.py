@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 )
 
 from backstream.definition import prepared_columns
-from backstream.definition.aggregates import payload_columns
+from backstream.definition.columns import payload_columns
 from backstream.definition.model import Definition
 from backstream.definition.source_section import Source
 from backstream.errors import ContractError

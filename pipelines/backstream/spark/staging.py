@@ -23,7 +23,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from backstream.definition.aggregates import spark_type_name
+from backstream.definition.columns import spark_type_name
 from backstream.errors import CountError, StorageError
 from backstream.native.small_files import split_files
 from backstream.native.sql import STAGING_CHUNK, STAGING_DAY

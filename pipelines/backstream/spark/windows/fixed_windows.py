@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from backstream.definition.aggregates import payload_columns, spark_aggregates
+from backstream.definition.aggregates import spark_aggregates
+from backstream.definition.columns import payload_columns
 from backstream.eventtime.instants import MIN_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import Fate

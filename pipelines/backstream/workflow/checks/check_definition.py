@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from backstream.definition import prepared, prepared_columns
-from backstream.definition.aggregates import key_columns, require_columns, value_columns
+from backstream.definition.columns import key_columns, require_columns, value_columns
 from backstream.definition.loader import load_definition, resolve_raw_paths
 from backstream.definition.model import Definition
 from backstream.errors import BackstreamError, SpecError, format_problems

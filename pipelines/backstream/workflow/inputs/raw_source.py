@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from backstream.definition.aggregates import source_columns
+from backstream.definition.columns import source_columns
 from backstream.definition.model import Definition
 from backstream.definition.prepared import copies_folder, list_paths, prepared_folder, reason_to_copy
 from backstream.errors import PlanError, StorageError

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from backstream.definition.aggregates import key_columns, value_columns
+from backstream.definition.columns import key_columns, value_columns
 from backstream.definition.model import Definition
 from backstream.lake.catalog import open_catalog_for_reading
 from backstream.lake.ownership import TableOwner, list_former_tables, require_ownable
