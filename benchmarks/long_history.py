@@ -9,7 +9,7 @@ import pandas as pd
 
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS, instant_ms
 from backstream.lake.ledger import CHECKS, CHECKS_TABLE, RUNS, RUNS_TABLE, RunRow, run_row, stored_run
-from backstream.lake.ledger_tables import append_rows
+from backstream.lake.ledger_tables import append_rows, summarize_files
 from backstream.quality.audit_frame import WINDOW_COLUMNS
 from backstream.runs.dataset_state import DatasetState, DayIssue, DayTotals, write_day_totals
 from backstream.runs.home import Home
@@ -64,6 +64,7 @@ def write_history(
         count = runs - 2 * (datasets - 1) if name == LARGEST else 2
         rows += _write_dataset(home, name, days, count)
     append_rows(home, RUNS, RUNS_TABLE, (), [stored_run(row) for row in rows])
+    summarize_files(home, RUNS, RUNS_TABLE, None)
     checks = [check for row in rows if row.verdict for check in _checks(row)]
     append_rows(home, CHECKS, CHECKS_TABLE, (), checks)
 

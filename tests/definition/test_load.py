@@ -59,10 +59,11 @@ def test_a_key_that_is_not_known_is_named_with_its_section(lines: Lines, said: s
         ({"aggregates": None}, "aggregates is missing"),
         ({"aggregates.clicks": None}, "aggregates must have at least one"),
         ({"aggregates.session": "5"}, "aggregates.session must be text, got 5"),
+        ({"source.options": "{ str = 5 }"}, "source.options.str must be text, got 5"),
         ({"quality.late_ratio": "{ warn = 0.1 }"}, "quality.late_ratio.fail is missing"),
     ],
 )
-def test_what_is_missing_is_named(lines: Lines, said: str) -> None:
+def test_a_missing_or_wrong_value_is_named_by_its_key(lines: Lines, said: str) -> None:
     assert refusal(lines) == f"{said} (clicks.toml)"
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from backstream.errors import SpecError
-from backstream.eventtime.delay_analysis import Outage
 from backstream.eventtime.instants import instant_ms
+from backstream.eventtime.outages import Outage
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,10 @@ from pyspark.sql import SparkSession
 from tests.spark.histories import Row, days, random_history, write_history
 
 from backstream.definition.model import Definition
-from backstream.eventtime.delay_analysis import CriticalDelays, DelayAdvice, FiringDelays, Outage
+from backstream.eventtime.delay_analysis import CriticalDelays, DelayAdvice, FiringDelays
 from backstream.eventtime.instants import HOUR_MS, MINUTE_MS
 from backstream.eventtime.intervals import Interval
+from backstream.eventtime.outages import Outage
 from backstream.eventtime.records import Fate, Record, SourceClock
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
 from backstream.eventtime.watermark_sources import compute_watermarks

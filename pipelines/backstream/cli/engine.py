@@ -20,8 +20,8 @@ from backstream.cli.app import (
 from backstream.cli.prepare import prepare_definition
 from backstream.definition.folder import find_definition
 from backstream.errors import SpecError
-from backstream.eventtime.delay_analysis import Outage
 from backstream.eventtime.instants import duration_ms, instant_ms
+from backstream.eventtime.outages import Outage
 from backstream.runs.home import Home
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 A run knows the arrival at which each window fires and is cleaned up, because its records share one stream. Each
 case has its own stream, so that its records are compared with the watermark. Both follow the same rule:
-`spark.windows.fates.timing_of`.
+`spark.windows.fates.timing_of`. Only cases near the limits of 64 bits, where sums wrap around, have another one.
 """
 
 from __future__ import annotations

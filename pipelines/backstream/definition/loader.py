@@ -153,10 +153,8 @@ _RULES = {
     "float_parsing": "be a number",
     "string_pattern_mismatch": "be lower-case words, joined by single underscores",
 }
-_TEXT_OR_LIST = {"str", "tuple[str, ...]"}
-"""The last part of pydantic's error location for a value that is neither text nor a list of texts."""
-_NO_KEYS = {"[key]", *_TEXT_OR_LIST}
-"""Later parts that are no keys: `[key]` follows the name of an invalid key."""
+_PATH_CHOICES = {("path", "str"), ("path", "tuple[str, ...]")}
+"""Ends of pydantic's error locations for a path that is neither text nor a list of texts."""
 _CHOICES = {("window", kind) for kind in ("tumbling", "sliding", "session", "cumulate")} | {("source", "parts")}
 """Starts of pydantic's error locations whose second part is no key: the kind of a window, and several sources."""
 
@@ -171,7 +169,7 @@ def _error_text(error: ErrorDetails) -> str:
     if error["type"] == "value_error":
         sentence = str(error["ctx"]["error"])
         return sentence if key == "definition" else f"{key} {sentence}"
-    if error["type"] in _RULES and error["loc"][-1] in _TEXT_OR_LIST:
+    if error["type"] in _RULES and error["loc"][-2:] in _PATH_CHOICES:
         return f"{key} must be text or a list of texts, got {error['input']!r}"
     if error["type"] in _RULES:
         return f"{key} must {_RULES[error['type']]}, got {error['input']!r}"
@@ -181,8 +179,13 @@ def _error_text(error: ErrorDetails) -> str:
 
 def _key_of(location: tuple[int | str, ...]) -> str:
     """Return the key at pydantic's location of an error, without the parts that name a choice of a type."""
-    start, rest = location[:2], location[2:]
-    parts = [*(start[:1] if start in _CHOICES else start), *(part for part in rest if part not in _NO_KEYS)]
+    parts = [
+        part
+        for index, part in enumerate(location)
+        if location[: index + 1] not in _CHOICES
+        and location[index - 1 : index + 1] not in _PATH_CHOICES
+        and part != "[key]"  # which follows the name of an invalid key
+    ]
     return ".".join(map(str, parts))
 
 

@@ -1,4 +1,4 @@
-"""Decide which sources are prepared, and describe a prepared source as a definition that both engines can read.
+"""Decide which sources are prepared, and describe a prepared source, or several, as one that both engines read.
 
 Both engines read Parquet files with plain columns and timestamps. Any other source is prepared: each new file is
 read once, and its records are written to Parquet files with columns of that shape (decision 0023).
@@ -214,7 +214,7 @@ def with_united_source(content: Mapping[str, Any]) -> Mapping[str, Any]:
     tables = [part for part in parts if isinstance(part, Mapping)]
     first = tables[0] if tables else {}
     united = {
-        "path": [path for part in tables for path in _list_paths(part)] or "prepared",
+        "path": [path for part in tables for path in _list_source_paths(part)] or "prepared",
         "event_time": prepared_columns.EVENT_TIME,
         "partition": prepared_columns.PARTITION,
         **{key: first[key] for key in SHARED_KEYS if key in first},
@@ -227,6 +227,6 @@ def with_united_source(content: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**content, "source": united}
 
 
-def _list_paths(part: Mapping[str, Any]) -> Iterator[str]:
+def _list_source_paths(part: Mapping[str, Any]) -> Iterator[str]:
     path = part.get("path")
     yield from (each for each in (path if isinstance(path, list) else [path]) if isinstance(each, str))

@@ -37,10 +37,10 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from itertools import accumulate
 from statistics import fmean, median
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from backstream.errors import SpecError
-from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, instant_ms, instant_text
+from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, instant_text
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.watermark_holders import Span, WatermarkHolder
 
@@ -308,47 +308,3 @@ def _flat(effect: DelayEffect) -> dict[str, Any]:
     wait = effect.wait
     waits = {"mean_wait_ms": wait.mean_ms, "median_wait_ms": wait.median_ms, "open_at_end": wait.open_at_end}
     return {name: value for name, value in effect._asdict().items() if name != "wait"} | waits
-
-
-@dataclass(frozen=True, slots=True)
-class Outage:
-    """An interval of arrival in which a source partition delivers nothing; its records arrive at the end."""
-
-    source_partition: str
-    interval: Interval
-
-    @classmethod
-    def from_text(cls, text: str) -> Self:
-        """Return the outage in a text such as `EWR:2013-02-10/2013-02-12`.
-
-        Raises:
-            SpecError: when the text has another form, or the interval is empty.
-        """
-        partition, colon, span = _split_instants(text)
-        start, slash, end = span.partition("/")
-        if not (partition and colon and slash):
-            msg = f"an outage must be PARTITION:START/END, such as EWR:2013-02-10/2013-02-12, got {text!r}"
-            raise SpecError(msg)
-        interval = Interval(instant_ms(start, "--outage"), instant_ms(end, "--outage"))
-        if interval.start_ms >= interval.end_ms:
-            msg = f"the end of an outage must be after its start, got {text!r}"
-            raise SpecError(msg)
-        return cls(partition, interval)
-
-    def arrival_ms(self, source_partition: str, recorded_ms: int) -> int:
-        """Return the arrival of a record under this hypothesis."""
-        is_hit = source_partition == self.source_partition
-        is_hit = is_hit and self.interval.start_ms <= recorded_ms < self.interval.end_ms
-        return self.interval.end_ms if is_hit else recorded_ms
-
-    def __str__(self) -> str:
-        return f"outage of {self.source_partition} from {self.interval}"
-
-
-def _split_instants(text: str) -> tuple[str, str, str]:
-    """Split before the year of the first instant; instants with a time of day contain colons."""
-    head, slash, end = text.partition("/")
-    for position, character in enumerate(head):
-        if character == ":" and head[position + 1 :][:4].isdigit() and head[position + 5 : position + 6] == "-":
-            return head[:position], ":", head[position + 1 :] + slash + end
-    return "", "", text

@@ -1,4 +1,4 @@
-"""Scan the windows of a table by day: each file holds one day, and the rows of a day fit into memory."""
+"""Scan the windows of a table by day, and build its row filters and sort keys."""
 
 from __future__ import annotations
 

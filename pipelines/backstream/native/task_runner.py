@@ -1,4 +1,4 @@
-"""Run a task of the native engine in DuckDB, which reads the files itself and writes the rows."""
+"""Run a task of the native engine in DuckDB: read the files, and write the rows and the unreadable records."""
 
 from __future__ import annotations
 
@@ -155,20 +155,20 @@ def _run_rest_task(task: RestTask, disk: TaskDisk) -> TaskResult:
     files = [disk.location_of(file) for file in record_scans.list_group_files(groups)]
     quarantined = [
         (partition, task.owners[files[number]], events)
-        for number, partition, is_readable, events in rows
-        if not is_readable and files[number] in task.owners
+        for number, partition, can_be_read, events in rows
+        if not can_be_read and files[number] in task.owners
     ]
     counts, written = None, dict[str, WrittenFiles]()
     if quarantined:
         path = disk.path_for(own_path(task.counts_path))
-        _write_quarantined(quarantined, Path(path))
+        _write_quarantine_counts(quarantined, Path(path))
         counts = disk.deliver(path)
-        unreadable = sorted({files[number] for number, _, is_readable, _ in rows if not is_readable})
-        written = _write_records(task, [file for file in unreadable if file in task.owners], disk)
+        unreadable = sorted({files[number] for number, _, can_be_read, _ in rows if not can_be_read})
+        written = _write_quarantine(task, [file for file in unreadable if file in task.owners], disk)
     return TaskResult(task.number, socket.gethostname(), sum(row[3] for row in rows), counts, written)
 
 
-def _write_records(task: RestTask, locations: Sequence[str], disk: TaskDisk) -> dict[str, WrittenFiles]:
+def _write_quarantine(task: RestTask, locations: Sequence[str], disk: TaskDisk) -> dict[str, WrittenFiles]:
     """Write the unreadable records of some files, if the task must; they have all columns of the files."""
     if task.quarantine is None:
         return {}
@@ -182,7 +182,7 @@ def _write_records(task: RestTask, locations: Sequence[str], disk: TaskDisk) -> 
     return disk.deliver_tables(split_outputs({QUARANTINE: rows}, {QUARANTINE: output}))
 
 
-def _write_quarantined(quarantined: Sequence[tuple[str | None, int, int]], path: Path) -> None:
+def _write_quarantine_counts(quarantined: Sequence[tuple[str | None, int, int]], path: Path) -> None:
     """Write counts of unreadable records: source partition, chunk number, and number of records."""
     partitions, chunks, events = zip(*quarantined, strict=True)
     nulls = pa.nulls(len(quarantined), pa.int64())

@@ -85,7 +85,7 @@ def _load_connection(variable: str, default_id: str, load: Load) -> Any:
         raise SpecError(msg) from None
 
 
-def _warehouse_uri(connection: Any) -> tuple[str, list[str]]:
+def _warehouse_uri(connection: Any) -> _Address:
     """Return the address of the warehouse, and the secrets in it."""
     name = repr(connection.conn_id)
     if connection.conn_type not in _STORES:
@@ -102,7 +102,7 @@ def _warehouse_uri(connection: Any) -> tuple[str, list[str]]:
     return f"s3://{keys}{location}" + (f"?{urlencode(extra)}" if extra else ""), secrets
 
 
-def _mask_address(address: tuple[str, list[str]]) -> str:
+def _mask_address(address: _Address) -> str:
     """Return an address, after masking its quoted secrets in logs; Airflow masks the plain ones."""
     uri, secrets = address
     for secret in filter(None, secrets):

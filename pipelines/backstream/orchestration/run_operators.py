@@ -1,4 +1,4 @@
-"""Define the operators around the jobs of a run: wait for approval, and trigger restatements."""
+"""Define the operators around the jobs of a run: audit, publish, report, wait for approval, and restate."""
 
 from __future__ import annotations
 

@@ -263,11 +263,11 @@ class Year:
     months: tuple[Month, ...]
 
 
-def calendar_years(days: Sequence[CalendarDay], dag_id: str) -> list[Year]:
+def calendar_years(calendar_days: Sequence[CalendarDay], dag_id: str) -> list[Year]:
     """Return the calendar, newest year first; years without days are omitted."""
     base = escape("day?" + urlencode({"dag_id": dag_id}))
     cells: dict[tuple[int, int], dict[int, Markup]] = {}
-    for day in days:
+    for day in calendar_days:
         at = utc_datetime(day.day_ms)
         iso = f"{at.year:04d}-{at.month:02d}-{at.day:02d}"
         cell = _LINK.format(day.status.value, base, iso, f"{at.day} {at:%b %Y}: {describe_day(day)}")

@@ -1,4 +1,4 @@
-"""Find the windows, days, chunks, records, or files behind a failed check of a whole run."""
+"""Describe the failing rows of a check, and find the parts of a run behind a failed check of a whole run."""
 
 from __future__ import annotations
 

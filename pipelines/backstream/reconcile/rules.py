@@ -21,6 +21,17 @@ Evidence = pd.Series
 """Evidence as text, by row number of `Pairs.rows`; it has only explained rows."""
 
 
+class Cause(StrEnum):
+    """Cause of a difference."""
+
+    LATE_DATA = "late data"
+    DUPLICATE = "duplicate"
+    MISSING_INPUT = "missing input"
+    TIME_ZONE_SHIFT = "time-zone shift"
+    CODE = "code"
+    UNKNOWN = "unknown"
+
+
 @dataclass(frozen=True)
 class UnexplainedWindows:
     """Input of a rule: the pairs, our side, the record counts of the files, and the current definition."""
@@ -263,14 +274,3 @@ def _definition_change(case: UnexplainedWindows, plan: Plan | None, name: str) -
     planned: Mapping[str, str] = plan.definition.get("aggregates", {})
     changes = describe_differences({name: planned.get(name)}, {name: case.definition.aggregates.get(name)})
     return f"the definition changed after run {plan.run_id}: {changes[0]}" if changes else None
-
-
-class Cause(StrEnum):
-    """Cause of a difference."""
-
-    LATE_DATA = "late data"
-    DUPLICATE = "duplicate"
-    MISSING_INPUT = "missing input"
-    TIME_ZONE_SHIFT = "time-zone shift"
-    CODE = "code"
-    UNKNOWN = "unknown"

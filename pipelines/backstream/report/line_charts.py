@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
-from backstream.report.svg import Axis, Frame
+from backstream.report.svg import Axis, Frame, svg_number
 
 _SVG = Markup('<svg class="chart {}" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>')
 _PATH = Markup('<path class="{}" d="{}"/>')
@@ -68,7 +68,7 @@ def draw_trend(values: Sequence[float], label: str, lowest: float = 0.0) -> Mark
     points = [(n * step, height - 2 - (max(lowest, value) - lowest) * scale) for n, value in enumerate(values)]
     if len(points) == 1:
         points.append((width, points[0][1]))
-    line = "M" + "L".join(f"{_number(x)} {_number(y)}" for x, y in points)
+    line = "M" + "L".join(f"{svg_number(x)} {svg_number(y)}" for x, y in points)
     area = f"{line}L{width} {height}L0 {height}Z"
     return _SVG.format(
         "trend", width, height, label, _PATH.format("area", area) + _PATH.format("stroke", line)
@@ -110,20 +110,20 @@ def draw_delay_curve(chart: DelayCurveChart, frame: Frame) -> Markup:
 
 def _with_axis_titles(chart: DelayCurveChart, frame: Frame, content: Markup) -> Markup:
     middle = frame.top + frame.height / 2
-    turn = Markup(' transform="rotate(-90 {} {})"').format(10, _number(middle))
+    turn = Markup(' transform="rotate(-90 {} {})"').format(10, svg_number(middle))
     titles = _text("axis", frame.left + frame.width / 2, frame.bottom + 32, chart.x_title)
     titles += _text("axis", 10, middle, chart.y.title, "middle", turn)
-    width, height = _number(frame.left + frame.width + 8), _number(frame.bottom + 38)
+    width, height = svg_number(frame.left + frame.width + 8), svg_number(frame.bottom + 38)
     return _SVG.format("curve", width, height, chart.label, content + titles)
 
 
 def _step_path(xs: Sequence[float], ys: Sequence[float], right: float) -> str:
     """Return the path of a step function; only the last point per pixel is drawn."""
-    path, last = [f"M{_number(xs[0])} {_number(ys[0])}"], -math.inf
+    path, last = [f"M{svg_number(xs[0])} {svg_number(ys[0])}"], -math.inf
     for x, y in zip(xs, ys, strict=True):
-        path.append(f"V{_number(y)}" if x - last < 1 and len(path) > 1 else f"H{_number(x)}V{_number(y)}")
+        path.append(f"V{svg_number(y)}" if x - last < 1 and len(path) > 1 else f"H{svg_number(x)}V{svg_number(y)}")
         last = x if x - last >= 1 else last
-    return "".join(path) + f"H{_number(right)}"
+    return "".join(path) + f"H{svg_number(right)}"
 
 
 def _magnitude(at_ms: int) -> float:
@@ -148,12 +148,8 @@ def _delay_text(at_ms: int) -> str:
 
 
 def _text(style: str, x: float, y: float, text: str, anchor: str = "middle", more: Markup = _NONE) -> Markup:
-    return _TEXT.format(style, _number(x), _number(y), anchor, more, text)
+    return _TEXT.format(style, svg_number(x), svg_number(y), anchor, more, text)
 
 
 def _line(style: str, x1: float, y1: float, x2: float, y2: float) -> Markup:
-    return _LINE.format(style, _number(x1), _number(y1), _number(x2), _number(y2))
-
-
-def _number(value: float) -> str:
-    return f"{value:.1f}".removesuffix(".0")
+    return _LINE.format(style, svg_number(x1), svg_number(y1), svg_number(x2), svg_number(y2))

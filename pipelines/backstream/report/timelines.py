@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, instant_text
 from backstream.eventtime.watermark_holders import Span
-from backstream.report.svg import Frame, TimeScale, clock_text, svg_number
+from backstream.report.svg import Frame, svg_number
 from backstream.text import visible_text
 
 _PARTITIONS = Markup('<svg class="chart partitions" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>')
@@ -17,9 +18,24 @@ _TICK = Markup('<text class="tick" x="{}" y="{}" text-anchor="{}">{}</text>')
 _ROW, _NAME, _DELIVERY, _HOLD = 40.0, 15.0, 9.0, 8.0  # heights in SVG units
 _MAX_NAME = 60
 _MIN_WIDTH = 1.0
-_SVG = Markup('<svg class="chart timeline" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>')
+_WINDOW = Markup('<svg class="chart timeline" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>')
 _TEXT = Markup('<text class="{}" x="{}" y="{}" text-anchor="{}">{}</text>')
 _NONE = Markup("")
+_DOT = Markup('<circle class="fate-{}" cx="{}" cy="{}" r="4"><title>{}</title></circle>')
+_LINE = Markup('<line class="{}" x1="{}" y1="{}" x2="{}" y2="{}"/>')
+_MARK = Markup('<line class="{}" x1="{}" y1="{}" x2="{}" y2="{}"><title>{}</title></line>')
+_PATH = Markup('<path class="{}" d="{}"/>')
+_MARGIN = 0.04
+_STEPS_MS = (
+    *(count * SECOND_MS for count in (1, 5, 15)),
+    *(count * MINUTE_MS for count in (1, 5, 15)),
+    *(count * HOUR_MS for count in (1, 3, 6, 12)),
+    *(count * DAY_MS for count in (1, 7, 30, 90, 365)),
+)
+_SPACE = 0.04
+_CHARACTER = 7.0  # SVG units
+_MAX_SPAN_WITH_CLOCK_MS = 60 * DAY_MS
+"""A longer axis has dates with the year, and no time of day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +99,6 @@ def _bar(scale: TimeScale, style: str, span: Span, top: float, height: float, ti
     start, end = (scale.x_of(at_ms) for at_ms in span)
     box = (start, top, max(_MIN_WIDTH, end - start), height)
     return _BAR.format(style, *map(svg_number, box), title)
-
-
-_DOT = Markup('<circle class="fate-{}" cx="{}" cy="{}" r="4"><title>{}</title></circle>')
-_LINE = Markup('<line class="{}" x1="{}" y1="{}" x2="{}" y2="{}"/>')
-_MARK = Markup('<line class="{}" x1="{}" y1="{}" x2="{}" y2="{}"><title>{}</title></line>')
-_PATH = Markup('<path class="{}" d="{}"/>')
-_MARGIN = 0.04
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +175,7 @@ def draw_window_timeline(timeline: WindowTimeline, frame: Frame) -> Markup:
         content += _DOT.format(dot.fate, x, y, visible_text(dot.title))
     content += scale.draw_axis("arrival (UTC)")
     width, height = svg_number(right + 8), svg_number(frame.bottom + 38)
-    return _SVG.format(width, height, visible_text(timeline.label), content)
+    return _WINDOW.format(width, height, visible_text(timeline.label), content)
 
 
 def _watermark_path(watermarks: Sequence[tuple[int, int]], scale: TimeScale, y_of: Callable[[int], float]) -> str:
@@ -188,3 +197,55 @@ def _watermark_path(watermarks: Sequence[tuple[int, int]], scale: TimeScale, y_o
     if last_y is not None:
         path += f"H{svg_number(scale.frame.left + scale.frame.width)}"
     return path
+
+
+@dataclass(frozen=True, slots=True)
+class TimeScale:
+    """A horizontal axis of time over a frame."""
+
+    first_ms: int
+    last_ms: int
+    frame: Frame
+
+    @classmethod
+    def from_values(cls, values_ms: Sequence[int], frame: Frame) -> TimeScale:
+        """Return a scale with some space before the first and after the last instant."""
+        first_ms, last_ms = min(values_ms), max(values_ms)
+        space_ms = max(SECOND_MS, int((last_ms - first_ms) * _SPACE))
+        return cls(first_ms - space_ms, last_ms + space_ms, frame)
+
+    def x_of(self, at_ms: int) -> float:
+        """Return the position of an instant; one outside is at the end of the axis."""
+        inside = min(max(at_ms, self.first_ms), self.last_ms)
+        return self.frame.left + (inside - self.first_ms) / (self.last_ms - self.first_ms) * self.frame.width
+
+    def draw_axis(self, title: str) -> Markup:
+        """Return the line, its labels, and a title below the frame."""
+        frame, is_long = self.frame, self.last_ms - self.first_ms > _MAX_SPAN_WITH_CLOCK_MS
+        text = _date_text if is_long else clock_text
+        ticks = _NONE.join(
+            _TEXT.format(
+                "tick", svg_number(self.x_of(at_ms)), svg_number(frame.bottom + 14), "middle", text(at_ms)
+            )
+            for at_ms in self._ticks_ms()
+        )
+        ends = (frame.left, frame.bottom, frame.left + frame.width, frame.bottom)
+        middle, below = svg_number(frame.left + frame.width / 2), svg_number(frame.bottom + 32)
+        line = _LINE.format("grid", *map(svg_number, ends))
+        return line + ticks + _TEXT.format("axis", middle, below, "middle", title)
+
+    def _ticks_ms(self) -> Iterator[int]:
+        """Yield round instants with room for their labels."""
+        room_ms = (self.last_ms - self.first_ms) * 17 * _CHARACTER / self.frame.width
+        step_ms = next((step for step in _STEPS_MS if step >= room_ms), _STEPS_MS[-1] * 10)
+        yield from range(-(-self.first_ms // step_ms) * step_ms, self.last_ms + 1, step_ms)
+
+
+def clock_text(at_ms: int) -> str:
+    """Return month, day, hour, and minute, and seconds if there are any."""
+    text = instant_text(at_ms)
+    return text[5:].rstrip("Z").replace("T", " ")
+
+
+def _date_text(at_ms: int) -> str:
+    return instant_text(at_ms)[:10]

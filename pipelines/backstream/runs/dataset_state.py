@@ -1,6 +1,6 @@
-"""Store the state of a dataset between its runs: unsealed days, stale days, and the totals of days.
+"""Store the state of a dataset between its runs: unsealed days, stale days, totals of days, and comparisons.
 
-This state depends on the source's footers and the published windows, and reading them takes too long for a web
+`DatasetState` depends on the source's footers and the published windows, and reading them takes too long for a web
 page. Each run therefore writes it to a file when it ends, and the pages show the age of the file.
 """
 

@@ -1,4 +1,4 @@
-"""Report the progress of a run, and estimate its remaining time from the timings of finished chunks."""
+"""Mark the phase of a run, report its progress, and estimate its remaining time from the timings of its chunks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Store the results of a run: the audit with its checks, the approval decision, and the publication."""
+"""Store the results of a run: its audit, approval, publication, and verification."""
 
 from __future__ import annotations
 
@@ -140,6 +140,42 @@ def _checks(content: Sequence[Mapping[str, Any]]) -> tuple[Check, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class ApprovalRequest:
+    """A request to approve the publication of a run; times are in epoch milliseconds.
+
+    `dag_id`, `dag_run_id`, and `task_id` are those of the task in Airflow that asks.
+    `text` is the request as Markdown. `unit_ms` is the distance of two windows. `verdict` and `finding` come from
+    the audit. `against` describes the published state. `rows` counts rows by kind of change. `aggregates` are the
+    changed aggregates with the rows that change most.
+    """
+
+    dag_id: str
+    dag_run_id: str
+    task_id: str
+    asked_at_ms: int
+    until_ms: int
+    text: str
+    unit_ms: int = 0
+    verdict: str = ""
+    finding: str = ""
+    against: str = ""
+    rows: Mapping[str, int] | None = None
+    aggregates: Sequence[Mapping[str, Any]] = ()
+
+    def write(self, path: Path) -> None:
+        """Write as JSON by atomic rename."""
+        write_json(path, asdict(self))
+
+    @classmethod
+    def read(cls, path: Path) -> Self | None:
+        """Read the request from a file; None if there is none, or another version wrote it."""
+        try:
+            return cls(**load_json(path, "approval request"))
+        except (LedgerError, TypeError):
+            return None
+
+
+@dataclass(frozen=True, slots=True)
 class ApprovalDecision:
     """The decision, the approver (empty: no approver answered in time), and the time as ISO 8601 text."""
 
@@ -208,42 +244,6 @@ def rollback_id(run_id: str) -> str:
 def undone_run_id(rollback: str) -> str | None:
     """Return the run that a rollback undid, from the id of the rollback; None for other ids."""
     return rollback.removeprefix(_ROLLBACK_PREFIX) if rollback.startswith(_ROLLBACK_PREFIX) else None
-
-
-@dataclass(frozen=True, slots=True)
-class ApprovalRequest:
-    """A request to approve the publication of a run; times are in epoch milliseconds.
-
-    `dag_id`, `dag_run_id`, and `task_id` are those of the task in Airflow that asks.
-    `text` is the request as Markdown. `unit_ms` is the distance of two windows. `verdict` and `finding` come from
-    the audit. `against` describes the published state. `rows` counts rows by kind of change. `aggregates` are the
-    changed aggregates with the rows that change most.
-    """
-
-    dag_id: str
-    dag_run_id: str
-    task_id: str
-    asked_at_ms: int
-    until_ms: int
-    text: str
-    unit_ms: int = 0
-    verdict: str = ""
-    finding: str = ""
-    against: str = ""
-    rows: Mapping[str, int] | None = None
-    aggregates: Sequence[Mapping[str, Any]] = ()
-
-    def write(self, path: Path) -> None:
-        """Write as JSON by atomic rename."""
-        write_json(path, asdict(self))
-
-    @classmethod
-    def read(cls, path: Path) -> Self | None:
-        """Read the request from a file; None if there is none, or another version wrote it."""
-        try:
-            return cls(**load_json(path, "approval request"))
-        except (LedgerError, TypeError):
-            return None
 
 
 @dataclass(frozen=True, slots=True)

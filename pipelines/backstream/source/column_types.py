@@ -1,4 +1,4 @@
-"""Map columns of Parquet files to Spark types, and find the common type of several files, without Spark."""
+"""Map columns of Parquet files to Spark types, find the common type of several files, and check types of times."""
 
 from __future__ import annotations
 

@@ -13,10 +13,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backstream.definition.model import Definition
-from backstream.eventtime.delay_analysis import CriticalDelays, FiringDelays, Outage
+from backstream.eventtime.delay_analysis import CriticalDelays, FiringDelays
 from backstream.eventtime.emission import Emission
 from backstream.eventtime.instants import HOUR_MS, MIN_MS
 from backstream.eventtime.intervals import Interval
+from backstream.eventtime.outages import Outage
 from backstream.eventtime.records import SourceClock
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
 from backstream.eventtime.watermark_holders import ArrivalBucket

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from backstream.definition.loader import load_definition, resolve_paths
 from backstream.definition.model import Definition, TimeKind
 from backstream.errors import PlanError, SpecError
-from backstream.eventtime.delay_analysis import DelayAdvice, Outage, require_share
+from backstream.eventtime.delay_analysis import DelayAdvice, require_share
 from backstream.eventtime.emission import EmissionModel, Topology
 from backstream.eventtime.instants import duration_text
 from backstream.eventtime.intervals import Interval, backfill_range
+from backstream.eventtime.outages import Outage
 from backstream.eventtime.records import SourceClock
 from backstream.eventtime.watermark_generators import StrategyKind
 from backstream.eventtime.watermark_holders import (

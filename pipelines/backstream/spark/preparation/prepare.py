@@ -1,4 +1,4 @@
-"""Read raw files, call the transformation of the user, and write the records as prepared files."""
+"""Read raw files, call the transformation of the user, write prepared files, and number malformed lines."""
 
 from __future__ import annotations
 

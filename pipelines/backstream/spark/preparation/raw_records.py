@@ -1,4 +1,4 @@
-"""Load the records of raw files in any format, each with its file."""
+"""Load the records of raw files in any format, each with its file, and explain files that cannot be read."""
 
 from __future__ import annotations
 

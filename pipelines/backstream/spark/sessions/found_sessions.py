@@ -1,4 +1,4 @@
-"""Find the sessions of an interval of events: the frames that all results are computed from."""
+"""Find the sessions of an interval of events, and compute those without late events."""
 
 from __future__ import annotations
 

@@ -35,7 +35,8 @@ def timing_of(is_fired: Column, is_cleaned_up: Column, after_cleanup: str) -> Co
     `eventtime.window_operator` has the rule in plain Python.
 
     Args:
-        is_fired: whether the window had fired before the record arrived.
+        is_fired: whether the window had fired before the record arrived; null, which counts as false, for a window
+            of another chunk.
         is_cleaned_up: whether the state of the window had been removed.
         after_cleanup: the result for a record after the removal: expired, or dropped.
     """
@@ -105,10 +106,8 @@ def timing_column(firing_times: FiringTimeColumns | None) -> Column:
     """Return the timing of a slice's records in the window that ends at `window_end_ms`: a value of `timing`."""
     if firing_times is None:
         return F.lit(Fate.ON_TIME)
-    number, position = (
-        firing_times.grid.number(F.col("window_end_ms")),
-        [F.col(name) for name in late_columns(firing_times)],
-    )
+    number = firing_times.grid.number(F.col("window_end_ms"))
+    position = [F.col(name) for name in late_columns(firing_times)]
     timing = timing_of(
         firing_times.is_fired(number, position), firing_times.is_cleaned_up(number, position), EXPIRED
     )
