@@ -66,7 +66,7 @@ def draw_partition_timeline(timeline: PartitionTimeline, left: float, width: flo
         width: the width of the bars.
     """
     frame = Frame(left, 0, width, _ROW * len(timeline.lines) + 4)
-    scale = TimeScale(timeline.first_ms, max(timeline.last_ms, timeline.first_ms + 1), frame)
+    scale = _TimeScale(timeline.first_ms, max(timeline.last_ms, timeline.first_ms + 1), frame)
     content = _NONE
     for number, line in enumerate(timeline.lines):
         top = number * _ROW
@@ -95,7 +95,7 @@ def _deliveries(timeline: PartitionTimeline, silences: Sequence[Span]) -> list[S
     return found
 
 
-def _bar(scale: TimeScale, style: str, span: Span, top: float, height: float, title: str) -> Markup:
+def _bar(scale: _TimeScale, style: str, span: Span, top: float, height: float, title: str) -> Markup:
     start, end = (scale.x_of(at_ms) for at_ms in span)
     box = (start, top, max(_MIN_WIDTH, end - start), height)
     return _BAR.format(style, *map(svg_number, box), title)
@@ -140,7 +140,7 @@ class WindowTimeline:
 def draw_window_timeline(timeline: WindowTimeline, frame: Frame) -> Markup:
     """Return the chart as SVG; its axis of arrival has the records and the marks."""
     arrivals = [dot.arrival_ms for dot in timeline.dots] + [mark.at_ms for mark in timeline.marks]
-    scale = TimeScale.from_values(arrivals or [timeline.start_ms, timeline.end_ms], frame)
+    scale = _TimeScale.from_values(arrivals or [timeline.start_ms, timeline.end_ms], frame)
     events = [timeline.start_ms, timeline.end_ms, timeline.kept_until_ms]
     low_ms, high_ms = min([*events, *(dot.event_ms for dot in timeline.dots)]), max(events)
     space_ms = max(1, int((high_ms - low_ms) * 2 * _MARGIN))
@@ -161,7 +161,7 @@ def draw_window_timeline(timeline: WindowTimeline, frame: Frame) -> Markup:
         content += _LINE.format(style, svg_number(frame.left), y, svg_number(right), y)
         content += _TEXT.format("tick", svg_number(right - 3), svg_number(y_of(level_ms) - 4), "end", name)
         content += _TEXT.format(
-            "tick", svg_number(frame.left - 5), svg_number(y_of(level_ms) + 4), "end", clock_text(level_ms)
+            "tick", svg_number(frame.left - 5), svg_number(y_of(level_ms) + 4), "end", _clock_text(level_ms)
         )
     for mark in timeline.marks:
         x = svg_number(scale.x_of(mark.at_ms))
@@ -178,7 +178,7 @@ def draw_window_timeline(timeline: WindowTimeline, frame: Frame) -> Markup:
     return _WINDOW.format(width, height, visible_text(timeline.label), content)
 
 
-def _watermark_path(watermarks: Sequence[tuple[int, int]], scale: TimeScale, y_of: Callable[[int], float]) -> str:
+def _watermark_path(watermarks: Sequence[tuple[int, int]], scale: _TimeScale, y_of: Callable[[int], float]) -> str:
     """Return the steps of the watermark within the axis; steps closer than a unit become one."""
     before = [mark for at_ms, mark in watermarks if at_ms <= scale.first_ms]
     path, last_x, last_y = "", scale.x_of(scale.first_ms), None if not before else y_of(before[-1])
@@ -200,7 +200,7 @@ def _watermark_path(watermarks: Sequence[tuple[int, int]], scale: TimeScale, y_o
 
 
 @dataclass(frozen=True, slots=True)
-class TimeScale:
+class _TimeScale:
     """A horizontal axis of time over a frame."""
 
     first_ms: int
@@ -208,7 +208,7 @@ class TimeScale:
     frame: Frame
 
     @classmethod
-    def from_values(cls, values_ms: Sequence[int], frame: Frame) -> TimeScale:
+    def from_values(cls, values_ms: Sequence[int], frame: Frame) -> _TimeScale:
         """Return a scale with some space before the first and after the last instant."""
         first_ms, last_ms = min(values_ms), max(values_ms)
         space_ms = max(SECOND_MS, int((last_ms - first_ms) * _SPACE))
@@ -222,7 +222,7 @@ class TimeScale:
     def draw_axis(self, title: str) -> Markup:
         """Return the line, its labels, and a title below the frame."""
         frame, is_long = self.frame, self.last_ms - self.first_ms > _MAX_SPAN_WITH_CLOCK_MS
-        text = _date_text if is_long else clock_text
+        text = _date_text if is_long else _clock_text
         ticks = _NONE.join(
             _TEXT.format(
                 "tick", svg_number(self.x_of(at_ms)), svg_number(frame.bottom + 14), "middle", text(at_ms)
@@ -241,7 +241,7 @@ class TimeScale:
         yield from range(-(-self.first_ms // step_ms) * step_ms, self.last_ms + 1, step_ms)
 
 
-def clock_text(at_ms: int) -> str:
+def _clock_text(at_ms: int) -> str:
     """Return month, day, hour, and minute, and seconds if there are any."""
     text = instant_text(at_ms)
     return text[5:].rstrip("Z").replace("T", " ")
