@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.workflow.history import CLICKS, at, planned, write_clicks, write_definition
 
-from backstream.spark.java import QUICK_START
+from backstream.spark.java import FIRST_COMPILER
 from backstream.spark.native.engine import executor_java_options
 
 CONTEXT = """\
@@ -25,7 +25,7 @@ print("options:", *(context.getConf().get(name) for name in names))
 @pytest.mark.parametrize(
     ("section", "options"),
     [
-        ("", QUICK_START),
+        ("", FIRST_COMPILER),
         ('[derive_after]\ntwice = "clicks * 2"\n', ""),
         ('[having]\ncondition = "clicks > 1"\n', ""),
         ('[backfill]\nengine = "spark"\n', ""),

@@ -46,10 +46,8 @@ def _prepare(options: argparse.Namespace) -> None:
     home = Home.from_environment()
     # Executors can't write into a home that they don't share.
     master = "" if home.is_shared else "local[*]"
-    if (
-        prepare_source(path, home, lambda: session_in(submitted_context(name, master)), _print_line, needed)
-        is None
-    ):
+    prepared = prepare_source(path, home, lambda: session_in(submitted_context(name, master)), _print_line, needed)
+    if prepared is None:
         _print_line("no new files to prepare")
 
 

@@ -159,8 +159,7 @@ ASK_FOR_HUGE_PAGES = "-XX:+UseTransparentHugePages"
 PARALLEL_COLLECTOR = "-XX:+UseParallelGC"
 _MIN_PARALLEL_MB = 3_000
 FIRST_COMPILER = "-XX:TieredStopAtLevel=1"
-QUICK_START = FIRST_COMPILER
-"""Options for a Java that starts tasks of other processes. No collector, since two in the options are an error."""
+"""Java starts faster without its second compiler. Executors get no collector, since two are an error."""
 SMALL_INPUT_BYTES = 16 * 2**20
 """The largest size of Parquet input that counts as small: about a million events. It is chosen, not measured.
 

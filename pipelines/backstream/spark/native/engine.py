@@ -13,7 +13,7 @@ from backstream.native.task_runner import FAILED
 from backstream.runs.home import Home
 from backstream.runs.plan import Plan
 from backstream.spark.failures import REFUSALS
-from backstream.spark.java import QUICK_START
+from backstream.spark.java import FIRST_COMPILER
 
 
 def is_native(definition: Definition, columns: Mapping[str, str]) -> bool:
@@ -30,7 +30,7 @@ def executor_java_options(plan: Plan) -> str:
     """
     definition = parse_definition(plan.definition, f"plan {plan.run_id}")
     has_spark_steps = bool(definition.derive_after or definition.having)
-    return QUICK_START if is_native(definition, plan.columns) and not has_spark_steps else ""
+    return FIRST_COMPILER if is_native(definition, plan.columns) and not has_spark_steps else ""
 
 
 _CANCELLED = "cancelled"
