@@ -51,7 +51,7 @@ def test_a_tiny_benchmark_measures_every_ratio_of_its_section(spark: SparkSessio
     assert said[0] == "warm-up: tumbling, by hand"
 
 
-def test_jobs_follow_one_another_in_an_order_that_changes_and_peers_come_behind_them() -> None:
+def test_the_order_of_jobs_differs_between_rounds_and_peers_run_after_them() -> None:
     jobs, peers = ["by hand", "recompute", "replay"], ["duckdb", "polars"]
     rounds = [in_turn(jobs, peers, number) for number in range(1, 6)]
 
@@ -78,7 +78,7 @@ def test_each_kind_has_a_process_of_its_own() -> None:
     assert len(found - {os.getpid()}) == 2
 
 
-def test_what_was_measured_comes_back_from_its_process() -> None:
+def test_measured_results_are_returned_from_their_process() -> None:
     results = Results(
         ROWS, 1, "1g", today(), {"java": "17"}, {"a job": Runs("Spark", "Parquet", "", [{"seconds": 1.0}])}
     )
@@ -95,7 +95,7 @@ def failing() -> None:
     raise error
 
 
-def test_what_spark_said_when_it_failed_comes_back_too() -> None:
+def test_the_error_of_spark_is_returned_from_its_process() -> None:
     with pytest.raises(RuntimeError, match=r"^no space left$"):
         next(in_processes([failing]))
 
@@ -181,7 +181,7 @@ def test_jobs_that_compute_the_same_must_add_up_to_the_same() -> None:
     ]
 
 
-def test_a_peer_tells_its_result_in_its_last_line() -> None:
+def test_the_result_of_a_peer_is_read_from_its_last_line() -> None:
     told = run(
         "a peer",
         [sys.executable, "-c", "import time; time.sleep(0.3); print('noise'); print('{\"seconds\": 1.5}')"],
@@ -198,7 +198,7 @@ def test_a_peer_that_fails_is_quoted() -> None:
     assert str(caught.value) == "a peer ended with status 3\n  no memory left"
 
 
-def test_a_peer_without_an_environment_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_explains_why_a_peer_has_no_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_OFFLINE", "1")
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
     requirements = tmp_path / "requirements-none.txt"

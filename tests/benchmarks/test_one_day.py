@@ -49,7 +49,7 @@ def test_times_of_tasks_are_seconds_after_the_trigger_in_the_order_of_the_run() 
     assert (published_s(found), replay_s(found)) == (17.5, 8.0)
 
 
-def test_medians_are_held_to_the_bars_and_rounds_are_told_apart() -> None:
+def test_medians_are_compared_with_limits_and_tasks_are_grouped_by_round() -> None:
     found = results(0, 3, 4)
 
     assert [len(each) for each in by_round(found.tasks)] == [6, 6, 6]
@@ -77,7 +77,7 @@ def test_page_and_terminal_show_each_task_and_how_busy_the_machine_was(
     assert page.startswith("### One day in Airflow\n\nMeasured on 2026-03-01: median of 3 rounds, ")
 
 
-def test_it_is_measured_and_kept_only_where_it_is_asked_for(
+def test_the_airflow_benchmark_runs_and_is_saved_only_on_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[Path, int]] = []

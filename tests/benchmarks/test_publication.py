@@ -22,7 +22,7 @@ def test_a_tiny_measure_of_planning_and_publishing_has_every_figure() -> None:
     assert len(said) == len(found)
 
 
-def test_a_figure_says_whether_it_is_what_was_asked_for() -> None:
+def test_a_row_of_a_figure_shows_whether_it_meets_its_limit() -> None:
     results = Results(0, 0, "1g", "2026-01-01", {}, figures=[Figure("plan", 1.5, "s", 5), Figure("x", 6, "s", 5)])
 
     assert figure_rows(results) == [

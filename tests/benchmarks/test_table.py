@@ -37,7 +37,7 @@ def test_a_ratio_is_the_median_of_the_ratios_of_each_round() -> None:
     assert ratio(FASTER, results()) == (4.0, 2.0, 5.0)
 
 
-def test_each_ratio_is_held_to_what_is_asked_of_it() -> None:
+def test_each_ratio_is_compared_with_its_limit() -> None:
     assert table.ratio_rows(results(), [AT_MOST, FASTER, TOLD]) == [
         ("replay", "by hand", "1.50 x", "1.00 to 1.50", "at most 1.2 x", "no"),
         ("replay", "Flink", "4.00 x faster", "2.00 to 5.00", "at least 4 x faster", "yes"),
@@ -45,7 +45,7 @@ def test_each_ratio_is_held_to_what_is_asked_of_it() -> None:
     ]
 
 
-def test_each_job_tells_its_time_and_memory() -> None:
+def test_the_row_of_each_job_shows_its_time_and_memory() -> None:
     assert table.job_rows(results())[:2] == [
         ("ours", "backstream", "3.00", "333,333", "900 MB", "700 MB", "0.00 MB", "0.25 MB", "12 %"),
         ("hand", "Spark SQL", "2.00", "500,000", "-", "-", "-", "-", "-"),

@@ -41,7 +41,7 @@ def posted(clients: Clients, user: str | None, **options: Any) -> httpx.Response
 
 
 @pytest.mark.parametrize("path", [*PAGES, "reprocess?dag_id=backfill_flights"])
-def test_who_is_not_logged_in_is_told_so_and_sees_nothing(clients: Clients, path: str) -> None:
+def test_a_user_without_a_login_gets_only_an_error_page(clients: Clients, path: str) -> None:
     answer = clients[None].get(f"/backstream/{path}")
     assert answer.status_code == 401
     assert "<h1>Not logged in</h1>" in answer.text
@@ -140,7 +140,7 @@ def test_a_browser_that_sends_its_origin_only_is_believed(clients: Clients) -> N
         ({"color": "red"}, "color is not a field of this form, got 'red'"),
     ],
 )
-def test_what_is_wrong_is_said_in_the_form_which_keeps_what_was_typed(
+def test_the_form_shows_errors_and_keeps_the_entered_values(
     clients: Clients, typed: dict[str, str], said: str
 ) -> None:
     answer = posted(clients, "admin", data=RANGE | {"reason": "because <it>"} | typed)
@@ -165,7 +165,7 @@ def test_airflows_command_and_api_start_no_run_of_a_value_that_makes_no_sense(
     assert told.startswith(f"Invalid input for param {name}: {conf[name]!r} does not match")
 
 
-def test_a_run_that_is_asked_for_has_its_range_and_reason(clients: Clients) -> None:
+def test_a_run_from_the_form_has_the_entered_range_and_reason(clients: Clients) -> None:
     answer = posted(clients, "admin", data=RANGE | {"mode": "replay"})
     assert answer.status_code == 200
     found = re.search(r'Dag run <span class="mono">(.*?)</span> of DAG', answer.text)
@@ -220,7 +220,7 @@ def test_markup_in_data_is_text(clients: Clients, path: str) -> None:
     assert "&lt;U+202E&gt;txt&lt;U+0007&gt;" in page
 
 
-def test_every_answer_says_what_a_browser_may_do_with_it(clients: Clients) -> None:
+def test_every_response_has_a_content_security_policy(clients: Clients) -> None:
     for user, path in (("admin", "overview"), ("viewer", "dataset?dag_id=backfill_flights"), (None, "runs")):
         policy = clients[user].get(f"/backstream/{path}").headers["content-security-policy"]
         assert "default-src 'none'" in policy

@@ -129,7 +129,7 @@ def test_without_scripts_every_day_is_a_link_and_the_form_still_works(opened: Op
     assert page.locator("a.day[href]:not([tabindex])").count() == DAYS
 
 
-def test_what_needs_somebody_is_listed_with_a_way_to_act(opened: Opened) -> None:
+def test_the_windows_page_lists_missing_and_stale_days_with_an_action(opened: Opened) -> None:
     page = shown(opened, "windows")
     assert page.get_by_text("The run over 1 Jan 2016 was interrupted").is_visible()
     assert page.get_by_text("Running: 9 Mar to 10 Mar 2024, replay, 0 of 1 chunk").is_visible()
@@ -140,7 +140,7 @@ def test_what_needs_somebody_is_listed_with_a_way_to_act(opened: Opened) -> None
     ]
 
 
-def test_any_delay_can_be_asked_for(opened: Opened) -> None:
+def test_the_watermark_page_shows_any_delay_that_a_user_selects(opened: Opened) -> None:
     page = shown(opened, "watermark")
     page.get_by_label("Delay to check").fill("2h")
     page.get_by_role("button", name="Show").click()
@@ -250,7 +250,7 @@ def test_three_thousand_days_are_painted_within_a_second(opened: Opened) -> None
     assert min(paints_ms) < 1_000 * others, paints_ms
 
 
-def test_nothing_is_asked_of_any_other_server(opened: Opened) -> None:
+def test_pages_send_requests_only_to_their_own_server(opened: Opened) -> None:
     page = shown(opened, "overview")
     own = re.match(r"https?://[^/]+", page.url)
     asked: list[str] = []

@@ -39,7 +39,7 @@ def test_no_route_is_left_out_of_these_tests(server: Server) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(READ))
-def test_a_viewer_reads_every_page_and_nobody_else_does(clients: Clients, path: str) -> None:
+def test_a_viewer_reads_every_page_and_a_user_without_a_login_reads_none(clients: Clients, path: str) -> None:
     for address in READ[path]:
         answer = clients["viewer"].get(f"/backstream/{address}")
         # The form starts runs, so it says that a viewer may not.

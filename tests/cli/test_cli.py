@@ -310,7 +310,7 @@ def test_conformance_refuses_a_case_without_flinks_answer(tmp_path: Path) -> Non
     )
 
 
-def test_conformance_knows_two_engines() -> None:
+def test_conformance_accepts_only_two_engines() -> None:
     assert refusal("conformance", str(FLINK_CASES / "idle.jsonl"), "--engine", "flink") == (
         "--engine must be reference or spark, got 'flink'\n"
     )

@@ -36,7 +36,7 @@ def test_the_version_is_that_of_the_package() -> None:
     assert (ended.exit_code, ended.stdout) == (0, f"backstream {version('backstream')}\n")
 
 
-def test_config_prints_every_value_and_where_it_comes_from(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_config_prints_every_value_and_its_source(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BACKSTREAM_CATALOG_URI", "postgresql+psycopg2://me:secret@host/lake")
 
     ended = RUNNER.invoke(app, ["config", "--format", "json"])

@@ -89,7 +89,7 @@ def test_help_names_every_option_and_shows_an_example(command: str, options: lis
     assert f"Example: backstream {command} " in result.stdout
 
 
-def test_show_prints_rows_in_the_order_of_windows_and_says_whose_they_are(lake: Lake) -> None:
+def test_show_prints_rows_in_the_order_of_windows_with_their_version_and_run(lake: Lake) -> None:
     done = lake.publish(*RANGE, FIRST)
 
     result = backstream("show", "flights", "--limit", "2")
@@ -159,7 +159,7 @@ def test_show_before_a_publication_has_no_rows(lake: Lake) -> None:
     assert result.stderr == "flights  nothing was published yet\n"
 
 
-def test_show_says_what_it_does_not_know(lake: Lake) -> None:
+def test_show_fails_for_an_unknown_table_or_run_and_without_published_rows(lake: Lake) -> None:
     assert "no table `flights` in the lake" in refusal("show", "flights")
     lake.make(lake.plan(*RANGE))
     assert refusal("show", "flights", "--as-of", "2100-01-01") == "nothing was ever published into table `flights`"
@@ -197,7 +197,7 @@ def test_show_does_not_guess_what_was_between_expired_snapshots(lake: Lake) -> N
     assert list(departures("--as-of", first.run_id).values()) == [1, 2, 3]
 
 
-def test_diff_of_a_staged_run_tells_what_it_would_change_and_writes_nothing(lake: Lake) -> None:
+def test_diff_of_a_staged_run_shows_its_changes_and_writes_nothing(lake: Lake) -> None:
     first = lake.publish(*RANGE, FIRST)
     plan = staged(lake, SECOND | ADDED)
 
@@ -235,7 +235,7 @@ def test_diff_shows_the_largest_changes_of_each_aggregate_first(lake: Lake) -> N
     ]
 
 
-def test_diff_of_a_published_run_tells_what_it_changed_whatever_came_later(lake: Lake) -> None:
+def test_diff_of_a_published_run_shows_its_changes_without_those_of_later_runs(lake: Lake) -> None:
     first = lake.publish(*RANGE, FIRST)
     second = lake.publish(*RANGE, SECOND, trigger="later")
     lake.publish(*RANGE, {}, trigger="last")
@@ -260,11 +260,11 @@ def test_diff_of_a_definition_takes_its_newest_run_or_that_of_a_range(lake: Lake
     assert refusal("diff", file, "--since", "2013-02-09") == f"no run of flights of that range in {lake.home.path}"
 
 
-def test_diff_of_nothing_known_says_so(lake: Lake) -> None:
+def test_diff_of_an_unknown_run_fails(lake: Lake) -> None:
     assert refusal("diff", "cli.unknown") == f"no run cli.unknown in {lake.home.path}"
 
 
-def test_rollback_asks_and_a_no_changes_nothing(lake: Lake) -> None:
+def test_rollback_asks_for_confirmation_and_a_no_changes_nothing(lake: Lake) -> None:
     lake.publish(*RANGE, FIRST)
     wrong = lake.publish(*RANGE, SECOND, trigger="wrong")
 
@@ -275,7 +275,7 @@ def test_rollback_asks_and_a_no_changes_nothing(lake: Lake) -> None:
     assert list(departures().values()) == [1, 7, 2]
 
 
-def test_rollback_undoes_a_run_once_and_the_ledger_says_why(lake: Lake) -> None:
+def test_rollback_undoes_a_run_once_and_the_ledger_records_the_reason(lake: Lake) -> None:
     lake.publish(*RANGE, FIRST)
     wrong = lake.publish(*RANGE, SECOND, trigger="wrong")
 
@@ -297,7 +297,7 @@ def test_rollback_undoes_a_run_once_and_the_ledger_says_why(lake: Lake) -> None:
     assert row.reason == f"rollback of {wrong.run_id}: wrong zone"
 
 
-def test_rollback_says_why_not(lake: Lake) -> None:
+def test_a_refused_rollback_names_the_later_run(lake: Lake) -> None:
     first = lake.publish(*RANGE, FIRST)
     later = lake.publish(*RANGE, SECOND, trigger="later")
 
@@ -307,7 +307,7 @@ def test_rollback_says_why_not(lake: Lake) -> None:
     assert later.run_id in said
 
 
-def test_vacuum_tells_what_it_would_remove_and_then_removes_it(lake: Lake) -> None:
+def test_vacuum_lists_the_files_to_remove_and_then_removes_them(lake: Lake) -> None:
     lake.publish(*RANGE, FIRST)
     run_id = staged(lake, SECOND)
     (left_over, other) = sorted(

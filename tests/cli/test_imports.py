@@ -85,22 +85,20 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("command", [["status"], DAYS], ids=lambda each: each[0])
-def test_runs_and_days_are_told_without_a_library_of_the_lake(published: Path, command: list[str]) -> None:
+def test_status_and_days_import_no_library_of_the_lake(published: Path, command: list[str]) -> None:
     assert packages(published, *command) & HEAVY == set()
 
 
 @pytest.mark.parametrize("command", [["stale", "clicks.toml"], ["show", "clicks"]], ids=lambda each: each[0])
-def test_what_is_stale_and_what_is_published_is_told_without_the_gate_or_spark(
-    published: Path, command: list[str]
-) -> None:
+def test_stale_and_show_import_neither_spark_nor_the_quality_gate(published: Path, command: list[str]) -> None:
     assert packages(published, *command) & {"great_expectations", "jinja2", "pyspark"} == set()
 
 
-def test_stale_days_are_looked_for_without_pandas_where_no_file_came(published: Path) -> None:
+def test_stale_does_not_import_pandas_without_new_files(published: Path) -> None:
     assert packages(published, "stale", "clicks.toml") & {"pandas", "pyiceberg"} == set()
 
 
-def test_great_expectations_is_asked_once_about_a_suite_and_never_about_one_that_came_with_us(
+def test_great_expectations_checks_a_custom_suite_once_and_a_bundled_one_never(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at = datetime(2024, 3, 1, 5, tzinfo=UTC)

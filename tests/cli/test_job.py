@@ -19,7 +19,7 @@ def plan_of_a_day(folder: Path) -> Plan:
     return planned(folder, write_definition(folder))
 
 
-def test_a_job_without_a_plan_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_without_a_plan_fails_with_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status = main(["--plan", f"{tmp_path}/plan.json", "--chunk", "0000"])
 
     assert (status, capsys.readouterr().err) == (1, f"LedgerError: no plan at {tmp_path}/plan.json\n")

@@ -63,7 +63,7 @@ def clicks(folder: Path) -> dict[str, int]:
     return {f"{row['window_start']:%dT%H}": row["clicks"] for row in published}
 
 
-def test_an_interrupted_run_goes_on_as_planned_and_what_came_since_is_found_and_run(
+def test_an_interrupted_run_resumes_its_plan_and_a_stale_run_adds_late_data(
     tmp_path: Path, definition: str
 ) -> None:
     kill_after_the_first_chunk(tmp_path, definition)

@@ -33,7 +33,7 @@ def child(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", CHILD, *arguments], capture_output=True, text=True, check=False)
 
 
-def test_all_that_a_command_says_arrives_and_what_libraries_registered_is_done() -> None:
+def test_a_command_prints_all_its_output_and_runs_the_exit_handlers() -> None:
     ended = child("speak", "100000")
 
     assert ended.returncode == 0, ended.stderr
@@ -46,7 +46,7 @@ def test_the_status_is_that_of_the_command() -> None:
     assert child("speak").returncode == 2
 
 
-def test_whoever_stops_reading_gets_no_trace() -> None:
+def test_a_closed_pipe_causes_no_trace() -> None:
     told = subprocess.run(
         ["bash", "-c", f"{sys.executable} -c '{CHILD}' speak 100000 | head -1"],
         capture_output=True,

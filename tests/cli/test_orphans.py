@@ -43,7 +43,7 @@ def test_a_job_ends_when_its_task_was_killed() -> None:
     assert said == f"parent task (process {task.pid}) no longer exists; stopping the Spark job\n"
 
 
-def test_a_job_whose_task_is_gone_already_does_not_begin() -> None:
+def test_a_job_does_not_start_if_its_task_has_already_ended() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as task:
         pass
     printed, _ = job_of(f"{socket.gethostname()}/{task.pid}").communicate(timeout=20)
@@ -51,5 +51,5 @@ def test_a_job_whose_task_is_gone_already_does_not_begin() -> None:
 
 
 @pytest.mark.parametrize("task", ["", "elsewhere/1", f"{socket.gethostname()}/x"])
-def test_nobody_is_watched_where_nobody_can_be(task: str) -> None:
+def test_a_job_watches_no_task_without_a_local_process_id(task: str) -> None:
     assert end_with_task({TASK_VARIABLE: task}) is None

@@ -54,7 +54,7 @@ NO_JAVA = (
 )
 
 
-def test_without_java_a_run_says_what_is_missing(tmp_path: Path) -> None:
+def test_a_run_without_java_fails_with_an_error_and_a_hint(tmp_path: Path) -> None:
     definition = str(write_one_click(tmp_path))
 
     result = backstream(tmp_path, "run", definition, *FIRST_OF_MARCH, PATH=str(tmp_path), JAVA_HOME=None)
@@ -62,7 +62,7 @@ def test_without_java_a_run_says_what_is_missing(tmp_path: Path) -> None:
     assert (result.returncode, result.stdout, result.stderr) == (1, "", NO_JAVA)
 
 
-def test_without_java_the_reference_engine_still_plays_and_spark_says_what_is_missing(tmp_path: Path) -> None:
+def test_conformance_without_java_runs_on_the_reference_engine_and_fails_on_spark(tmp_path: Path) -> None:
     reference = backstream(tmp_path, "conformance", CASES, PATH=str(tmp_path), JAVA_HOME=None)
     spark = backstream(tmp_path, *SPARK_PLAYS, PATH=str(tmp_path), JAVA_HOME=None)
 
@@ -145,7 +145,7 @@ def test_a_run_is_published_and_summed_up_on_standard_output(tmp_path: Path, wit
     assert load_rows(Home(tmp_path / "home"), "clicks")["clicks"].to_pylist() == [2, 1]
 
 
-def test_a_run_is_published_also_where_the_dataset_cannot_be_looked_at_anew(
+def test_a_run_is_published_even_if_the_dataset_state_cannot_be_refreshed(
     tmp_path: Path, without_codegen: str
 ) -> None:
     write_clicks(tmp_path / "data/a.parquet", TWO_AND_A_LATE_ONE)

@@ -68,7 +68,7 @@ def test_without_runs_there_is_nothing_to_show() -> None:
     assert json.loads(said("status", "clicks", "--format", "json")) == []
 
 
-def test_a_run_that_stopped_shows_how_far_it_came(tmp_path: Path) -> None:
+def test_status_shows_the_progress_of_an_interrupted_run(tmp_path: Path) -> None:
     plan = planned(tmp_path, "a second look")
     Manifest(plan.run_id, "0000", "0", 1, {}, {}).write(plan.folder.manifest("0000"))
     aged(plan, 3 * 3_600 + 120)
@@ -95,7 +95,7 @@ def test_a_run_that_stopped_shows_how_far_it_came(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("timings", "left"), [([], "time left unknown"), ([30.0], "1m left"), ([30.0, 60.0], "38s to 52s left")]
 )
-def test_a_run_under_way_says_how_long_it_will_take(tmp_path: Path, timings: list[float], left: str) -> None:
+def test_status_estimates_the_time_left_of_a_running_run(tmp_path: Path, timings: list[float], left: str) -> None:
     plan = planned(tmp_path)
     begin_s = 1_700_000_000.0
     for number, seconds in enumerate(timings):
@@ -115,7 +115,7 @@ def test_a_run_under_way_says_how_long_it_will_take(tmp_path: Path, timings: lis
     assert line.endswith(f"replay, {len(timings)} of 3 chunks, last heartbeat 0s ago, {left}")
 
 
-def test_stale_says_which_days_and_why_and_what_to_do(tmp_path: Path) -> None:
+def test_stale_prints_stale_days_with_the_cause_and_the_next_command(tmp_path: Path) -> None:
     publish_counts(planned(tmp_path), ROWS)
     definition = str(tmp_path / "clicks.toml")
     assert said("stale", definition) == "clicks: none of 3 published days is stale\n"

@@ -95,7 +95,7 @@ def test_a_run_and_its_history_lie_in_the_store_and_no_key_is_written_anywhere(
         assert not any(secret in content for secret in secrets)
 
 
-def test_a_store_that_cannot_be_reached_is_said_before_spark_is_started(
+def test_an_error_reports_a_missing_bucket_before_spark_starts(
     tmp_path: Path, s3: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(WAREHOUSE_VARIABLE, s3.address("nobodys/p"))

@@ -133,7 +133,7 @@ time.sleep(60)
 """
 
 
-def test_kubernetes_is_asked_for_executors_that_know_nothing_of_the_lake(
+def test_executor_pods_on_kubernetes_receive_no_settings_and_no_secrets(
     commands: dict[str, dict[str, Any]], tmp_path: Path
 ) -> None:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Kubernetes) as api:

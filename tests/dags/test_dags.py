@@ -102,7 +102,7 @@ def test_a_run_is_planned_replayed_audited_approved_published_and_reported(fligh
     }
 
 
-def test_the_demo_knows_about_how_long_each_task_takes(flights: Any) -> None:
+def test_the_demo_has_a_usual_duration_for_each_task(flights: Any) -> None:
     assert USUAL_S.keys() == flights["chain"].keys()
 
 
@@ -117,7 +117,7 @@ def test_the_schedule_gives_whole_data_intervals_and_never_catches_up_by_itself(
     assert flights["tags"] == ["backfill", "backstream", "flights"]
 
 
-def test_a_scheduled_run_has_its_range_and_needs_nobody_to_fill_in_a_form(flights: Any) -> None:
+def test_a_scheduled_run_needs_no_range_and_no_reason_from_a_user(flights: Any) -> None:
     assert not {"since", "until"} & flights["params"].keys()
     assert flights["defaults"]["reason"] == ""
     assert {"mode": "as defined", "approval": "as defined", "replan": False}.items() <= flights["defaults"].items()
@@ -143,12 +143,12 @@ def test_the_same_tasks_run_however_a_run_is_started(dags: Any) -> None:
     assert dags["reprocess_flights"]["chain"] | {"restate": []} == dags["backfill_flights"]["chain"]
 
 
-def test_on_demand_needs_no_schedule_and_waits_for_nobody_to_unpause_it(dags: Any) -> None:
+def test_the_reprocess_dag_has_no_schedule_and_is_not_paused(dags: Any) -> None:
     assert dags["reprocess_flights"]["schedule"] == ["NullTimetable"]
     assert (dags["reprocess_flights"]["paused"], dags["reprocess_flights"]["max_active_runs"]) == (False, 16)
 
 
-def test_what_is_stale_is_looked_for_by_one_run_at_a_time_that_waits_for_nobody_to_unpause_it(dags: Any) -> None:
+def test_the_restate_dag_allows_one_run_at_a_time_and_is_not_paused(dags: Any) -> None:
     found = dags["restate_flights"]
     assert found["chain"] == {"find_intervals": ["reprocess"], "reprocess": []}
     assert (found["schedule"], found["paused"], found["max_active_runs"]) == (["NullTimetable"], False, 1)
@@ -178,7 +178,7 @@ def test_a_scheduled_run_starts_one_for_the_time_before_its_interval_and_waits(b
 
 
 @pytest.mark.parametrize("run_type", ["backfill", "manual"])
-def test_a_run_that_a_person_asked_for_keeps_to_its_range(besides: Any, run_type: str) -> None:
+def test_a_run_that_a_user_starts_does_not_restate_earlier_days(besides: Any, run_type: str) -> None:
     assert besides[run_type] == (
         f"only a scheduled run restates earlier days, and this run has the type {run_type}"
     )
@@ -205,7 +205,7 @@ def test_a_deadline_runs_from_the_time_a_run_was_queued(found: dict[str, Any], f
     ]
 
 
-def test_every_task_says_what_it_does(dags: Any) -> None:
+def test_every_task_has_documentation(dags: Any) -> None:
     assert [task for dag in dags.values() for task, doc in dag["docs"].items() if not doc] == []
 
 

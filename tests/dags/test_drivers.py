@@ -45,7 +45,7 @@ def test_several_masters_are_refused(seen: dict[str, Any]) -> None:
     ]
 
 
-def test_the_error_of_a_driver_is_its_own_sentence_and_says_whether_a_retry_can_help(seen: dict[str, Any]) -> None:
+def test_the_error_of_a_driver_has_its_own_message_and_decides_about_a_retry(seen: dict[str, Any]) -> None:
     assert seen["ends"] == [
         [],
         ["job far 0000 failed: SpecError: the key is wrong\n  driver d-1", False],

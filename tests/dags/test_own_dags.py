@@ -98,7 +98,7 @@ def test_a_mistake_in_a_dag_file_is_an_error_in_one_sentence(made: dict[str, Any
     ]
 
 
-def test_what_an_earlier_airflow_cannot_do_is_said_in_a_sentence(made: dict[str, Any]) -> None:
+def test_each_feature_that_needs_a_later_airflow_has_a_message(made: dict[str, Any]) -> None:
     assert made["here"] == []
     assert made["switched off"] == [
         "backfill.deadline sends an alert: needs Airflow 3.2",

@@ -64,7 +64,7 @@ def _publish_two_days(folder: Path) -> None:
         record_run(Home(folder / "home"), run_row(plan, RunStatus.PUBLISHED, (0, 1)))
 
 
-def test_a_dry_run_says_what_would_be_done_and_gives_no_job(outcomes: dict[str, Any]) -> None:
+def test_a_dry_run_logs_the_plan_and_returns_no_job(outcomes: dict[str, Any]) -> None:
     jobs, plan, log = outcomes["dry run"]
     assert (jobs, plan) == ([], "")
     assert "dry run: created the plan only" in log
@@ -100,7 +100,7 @@ def test_a_planned_run_names_its_plan(outcomes: dict[str, Any]) -> None:
     assert Path(outcomes["asked otherwise"][1]).parent.name == request["run_id"]
 
 
-def test_a_report_is_written_even_where_the_pages_cannot_be_told(outcomes: dict[str, Any]) -> None:
+def test_the_report_is_written_even_if_the_pages_cannot_be_refreshed(outcomes: dict[str, Any]) -> None:
     report, log = outcomes["reported"]
     assert Path(report).read_text().startswith("<!doctype html>")
     assert log.splitlines() == [
@@ -110,7 +110,7 @@ def test_a_report_is_written_even_where_the_pages_cannot_be_told(outcomes: dict[
     ]
 
 
-def test_a_run_is_planned_and_cut_into_as_many_jobs_as_asked(outcomes: dict[str, Any]) -> None:
+def test_the_plan_task_splits_a_run_into_the_requested_number_of_jobs(outcomes: dict[str, Any]) -> None:
     jobs, plan, log = outcomes["first"]
     assert jobs == [
         "clicks 0000: 2024-03-01T00:00Z to 2024-03-02T00:00Z",
@@ -121,7 +121,7 @@ def test_a_run_is_planned_and_cut_into_as_many_jobs_as_asked(outcomes: dict[str,
     assert (Plan.read(Path(plan)).triggered_by, Plan.read(Path(plan)).reason) == ("one", "why")
 
 
-def test_a_cleared_run_goes_on_with_its_plan_whatever_has_come_since(outcomes: dict[str, Any]) -> None:
+def test_a_cleared_run_resumes_its_plan_and_ignores_newer_files(outcomes: dict[str, Any]) -> None:
     jobs, plan, log = outcomes["cleared"]
     assert plan == outcomes["first"][1]
     assert len(jobs) == 1
@@ -129,13 +129,13 @@ def test_a_cleared_run_goes_on_with_its_plan_whatever_has_come_since(outcomes: d
     assert len(Plan.read(Path(plan)).inputs) == 1
 
 
-def test_a_cleared_run_that_is_asked_otherwise_is_planned_anew_and_says_so(outcomes: dict[str, Any]) -> None:
+def test_a_cleared_run_with_changed_parameters_logs_and_creates_a_new_plan(outcomes: dict[str, Any]) -> None:
     _, plan, log = outcomes["asked otherwise"]
     assert plan != outcomes["first"][1]
     assert log.startswith("creating a new plan: the parameters of this run changed since plan ")
 
 
-def test_a_run_that_cannot_go_on_says_what_is_other_and_how_to_plan_anew(outcomes: dict[str, Any]) -> None:
+def test_the_error_of_a_run_that_cannot_resume_lists_changes_and_how_to_replan(outcomes: dict[str, Any]) -> None:
     assert len(Plan.read(Path(outcomes["another run"][1])).inputs) == 2
     kind, message = outcomes["cannot go on"]
     assert kind == "AirflowFailException"
@@ -146,7 +146,7 @@ def test_a_run_that_cannot_go_on_says_what_is_other_and_how_to_plan_anew(outcome
     assert len(Plan.read(Path(outcomes["replanned"][1])).inputs) == 1
 
 
-def test_what_only_planning_can_tell_fails_at_once_too(outcomes: dict[str, Any]) -> None:
+def test_errors_found_during_planning_fail_at_once(outcomes: dict[str, Any]) -> None:
     assert outcomes["nonsense"] == [
         "AirflowFailException",
         (
@@ -205,7 +205,7 @@ def test_an_unknown_field_is_refused_by_the_task_too(outcomes: dict[str, Any]) -
         ),
     ],
 )
-def test_a_range_that_can_have_no_event_fails_at_once_and_says_which_can(
+def test_a_range_without_possible_events_fails_at_once_with_the_possible_range(
     outcomes: dict[str, Any], asked: str, said: str
 ) -> None:
     kind, message = outcomes[asked]

@@ -39,7 +39,7 @@ def test_days_of_a_time_zone_are_the_utc_days_that_hold_them() -> None:
     assert resolve_local_days(params | {"time_zone": ""}) is None
 
 
-def test_a_range_given_by_name_comes_before_the_data_interval() -> None:
+def test_a_range_in_the_parameters_overrides_the_data_interval() -> None:
     params = {"since": "2013-02-01", "until": "2013-02-08"}
     assert resolve_range(params, FEBRUARY) == Interval(FEB_1, FEB_8)
 
@@ -49,13 +49,13 @@ def test_without_a_named_range_the_data_interval_is_the_range(params: dict[str, 
     assert resolve_range(params, FEBRUARY) == Interval(FEB_1, MAR_1)
 
 
-def test_a_data_interval_may_be_told_in_any_zone() -> None:
+def test_a_data_interval_may_use_any_time_zone() -> None:
     new_york = timezone(timedelta(hours=-5))
     interval = (datetime(2013, 1, 31, 19, tzinfo=new_york), datetime(2013, 2, 28, 19, tzinfo=new_york))
     assert resolve_range({}, interval) == Interval(FEB_1, MAR_1)
 
 
-def test_a_data_interval_may_be_told_in_the_datetimes_that_airflow_uses() -> None:
+def test_a_data_interval_may_use_pendulum_datetimes() -> None:
     interval = (pendulum.datetime(2013, 2, 1), pendulum.datetime(2013, 3, 1))
     assert resolve_range({}, interval) == Interval(FEB_1, MAR_1)
 

@@ -58,7 +58,7 @@ def test_the_form_may_leave_the_mode_to_the_definition(seen: Any) -> None:
     ]
 
 
-def test_a_filled_in_form_says_what_is_otherwise_than_defined(seen: Any) -> None:
+def test_changed_values_of_the_form_become_parameters_of_the_run(seen: Any) -> None:
     assert seen["asked"] == (
         "RunParams(mode=<Mode.REPLAY: 'replay'>, overrides={'watermark.delay': '45m'}, max_spark_jobs=None, "
         "is_unsealed_allowed=False, gate_override='', is_dry_run=False, is_replan=False, reason='why')"
@@ -104,12 +104,12 @@ def test_a_form_gives_the_reason_why_no_run_of_its_definition_can_be_a_replay(se
     ]
 
 
-def test_only_an_approval_by_someone_is_one(seen: Any) -> None:
+def test_only_an_approval_by_a_user_counts(seen: Any) -> None:
     in_vain = "rejected, no approver answered in time"
     assert seen["decisions"] == ["approved by ada", "rejected by ada", in_vain, in_vain, in_vain]
 
 
-def test_who_cannot_be_told_is_no_reason_to_fail_and_no_token_is_logged(seen: Any) -> None:
+def test_an_alert_that_cannot_be_sent_fails_no_run_and_logs_no_token(seen: Any) -> None:
     assert seen["alerts"] == [
         "without a connection",
         "connection 'backstream_alerts' not found; the alert is only logged",
@@ -187,7 +187,7 @@ def test_another_cluster_is_another_connection_and_nothing_else(seen: Any) -> No
     ]
 
 
-def test_kubernetes_needs_a_package_and_says_which(seen: Any) -> None:
+def test_spark_on_kubernetes_fails_with_the_name_of_a_package_not_installed(seen: Any) -> None:
     assert seen["kubernetes"] == [
         "AirflowFailException",
         (
@@ -218,14 +218,14 @@ def test_without_its_connection_a_chunk_is_not_sent_to_whatever_yarn_there_may_b
 
 
 @pytest.mark.parametrize(("status", "kind"), [("1", "JobError"), ("3", "AirflowFailException")])
-def test_a_job_says_by_its_exit_status_whether_another_attempt_may_help(seen: Any, status: str, kind: str) -> None:
+def test_the_exit_status_of_a_job_decides_whether_airflow_retries_it(seen: Any, status: str, kind: str) -> None:
     raised, message = seen["ended"][status]
     assert raised == kind
     first, *_, last = message.splitlines()
     assert (first, last) == ("job flights 0000 failed", f"a job of status {status}")
 
 
-def test_a_job_whose_java_had_no_memory_left_says_how_it_gets_more(seen: Any) -> None:
+def test_the_error_of_a_job_out_of_memory_has_a_hint_to_increase_it(seen: Any) -> None:
     kind, message = seen["ended"]["52"]
     assert kind == "JobError"
     assert message.partition("\n\n")[2] == (
@@ -240,7 +240,7 @@ def test_a_job_whose_java_had_no_memory_left_says_how_it_gets_more(seen: Any) ->
         ("143", "signal 15 (SIGTERM), the run was canceled, or the worker was stopped"),
     ],
 )
-def test_a_job_that_a_signal_ended_says_so_first_and_last(seen: Any, status: str, cause: str) -> None:
+def test_the_first_and_last_line_of_a_job_error_name_its_signal(seen: Any, status: str, cause: str) -> None:
     kind, message = seen["ended"][status]
     first, *_, last = message.splitlines()
     assert kind == "JobError"
@@ -248,7 +248,7 @@ def test_a_job_that_a_signal_ended_says_so_first_and_last(seen: Any, status: str
     assert last == f"it was ended by {cause}"
 
 
-def test_the_sentence_of_a_job_comes_first_and_last(seen: Any) -> None:
+def test_the_error_of_a_job_is_in_the_first_and_last_line(seen: Any) -> None:
     kind, message = seen["full disk"]["raised"]
     first, command, last = message.splitlines()
     assert (kind, first) == ("JobError", "job flights 0000 failed: StorageError: the disk is full")
@@ -277,7 +277,7 @@ def test_airflow_still_has_the_private_parts_that_the_operators_use(seen: Any) -
     assert seen["private"] == {"log lines": "(self, itr: 'Iterator[Any]') -> 'None'", "calls": 1, "process": True}
 
 
-def test_the_end_of_a_run_is_recorded_when_airflow_tells_its_listeners_whatever_its_dag(seen: Any) -> None:
+def test_a_listener_records_the_end_of_a_run_of_any_dag(seen: Any) -> None:
     other, own, (one_ms, group_ms), again, cleared, group_cleared = seen["ends"]
     assert (other, own, again) == ([None, None], [one_ms, None], [one_ms, group_ms])
     assert (cleared, group_cleared) == ([None, group_ms], [None, None])
@@ -289,7 +289,7 @@ def test_a_job_that_leaves_no_manifest_has_not_succeeded(seen: Any) -> None:
     assert seen["ended"]["0"] == ["LedgerError", "no plan at /nowhere/plan.json"]
 
 
-def test_the_java_of_a_job_asks_for_huge_pages(seen: dict[str, Any]) -> None:
+def test_the_java_of_a_job_has_the_option_for_huge_pages(seen: dict[str, Any]) -> None:
     assert seen["options"] == "-XX:+UseTransparentHugePages"
 
 
@@ -307,7 +307,7 @@ def test_spark_and_the_job_are_called_by_absolute_paths(seen: Any) -> None:
     assert seen["submitted"]["command"][-4:] == ["--plan", "/nowhere/plan.json", "--chunk", "0000"]
 
 
-def test_spark_is_told_where_it_is_and_to_use_the_python_of_the_task(seen: Any) -> None:
+def test_spark_submit_gets_spark_home_and_the_python_of_the_task(seen: Any) -> None:
     spark_home = Path(seen["submitted"]["command"][0]).parents[1]
     assert seen["submitted"]["environment"] == {
         "SPARK_HOME": str(spark_home),

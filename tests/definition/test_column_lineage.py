@@ -89,7 +89,7 @@ def test_a_condition_over_an_aggregate_names_the_columns_of_the_aggregate(tmp_pa
 
 
 @pytest.mark.parametrize(("reads", "named"), [("", ["discount", "id"]), ('reads = ["received"]', ["received"])])
-def test_a_column_of_user_code_can_come_from_each_column_that_it_reads(
+def test_a_column_of_user_code_derives_from_every_column_that_the_code_reads(
     tmp_path: Path, reads: str, named: list[str]
 ) -> None:
     text = ORDERS.partition("[aggregates]")[0] + CODE + reads

@@ -42,7 +42,7 @@ def test_a_name_that_two_files_have_is_an_error(folders: Path) -> None:
     )
 
 
-def test_a_misspelt_name_is_told_the_nearest_one(folders: Path) -> None:
+def test_an_error_about_a_misspelled_name_suggests_the_nearest_one(folders: Path) -> None:
     assert refusal("oders") == (
         f"no definition 'oders': neither a file, nor a name in {folders}/a, {folders}/b\n"
         "  there are: clicks, flights, orders\n\nhint: did you mean orders?"

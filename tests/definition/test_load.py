@@ -67,7 +67,7 @@ def test_a_missing_or_wrong_value_is_named_by_its_key(lines: Lines, said: str) -
     assert refusal(lines) == f"{said} (clicks.toml)"
 
 
-def test_several_problems_are_told_at_once() -> None:
+def test_an_error_lists_several_problems() -> None:
     assert refusal({"source.path": None, "window.size": '"1 hour"', "laetness": "1"}) == (
         "3 problems in clicks.toml"
         "\n  source.path is missing"
@@ -76,7 +76,7 @@ def test_several_problems_are_told_at_once() -> None:
     )
 
 
-def test_of_very_many_problems_ten_are_told() -> None:
+def test_an_error_lists_ten_of_many_problems() -> None:
     lines = refusal({f"key_{number}": "1" for number in range(12)}).splitlines()
 
     assert (lines[0], len(lines), lines[-1]) == ("12 problems in clicks.toml", 12, "  and 2 more")

@@ -29,7 +29,7 @@ EVERYTHING: Lines = {
 
 
 @pytest.mark.parametrize("lines", [{}, EVERYTHING])
-def test_a_definition_comes_back_the_same_from_a_plan(lines: Lines) -> None:
+def test_a_definition_is_unchanged_after_storage_in_a_plan(lines: Lines) -> None:
     clicks = parse_definition(written(lines), "clicks.toml")
 
     kept = json.loads(json.dumps(clicks.model_dump(mode="json")))

@@ -120,7 +120,7 @@ def test_spark_yields_these_types_also_for_some_of_the_rows(spark: SparkSession)
 
 
 @pytest.mark.parametrize("call", ["max(map(page, hits))", "max(bit_length(page))", "sum(hits % price)"])
-def test_a_type_that_is_not_certain_must_be_said(call: str) -> None:
+def test_an_aggregate_of_uncertain_type_needs_a_cast(call: str) -> None:
     with pytest.raises(SpecError) as refused:
         value_columns(aggregating(call), SOURCE)
 
@@ -130,7 +130,7 @@ def test_a_type_that_is_not_certain_must_be_said(call: str) -> None:
     )
 
 
-def test_planning_knows_the_functions_that_spark_has(spark: SparkSession) -> None:
+def test_planning_lists_all_functions_of_spark(spark: SparkSession) -> None:
     registry = spark._jsparkSession.sessionState().functionRegistry()  # noqa: SLF001 - the only way to the groups
     found, functions = {}, registry.listFunction().iterator()
     while functions.hasNext():

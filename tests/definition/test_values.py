@@ -11,7 +11,7 @@ from backstream.definition.loader import parse_definition
 @pytest.mark.parametrize(
     ("text", "got"), [('"1 hour"', "'1 hour'"), ('"h"', "'h'"), ('""', "''"), ("60", "60"), ("true", "True")]
 )
-def test_a_duration_says_its_unit(text: str, got: str) -> None:
+def test_a_duration_without_a_valid_unit_is_rejected(text: str, got: str) -> None:
     assert refusal({"window.size": text}) == (
         f'window.size must be a duration such as "1h", "30m" or "200ms", got {got} (clicks.toml)'
     )
@@ -178,7 +178,7 @@ def test_windows_and_chunks_fit_into_each_other(lines: Lines, said: str) -> None
         ),
     ],
 )
-def test_limits_are_shares_and_the_soft_one_comes_first(limits: str, said: str) -> None:
+def test_limits_must_be_shares_and_warn_must_not_exceed_fail(limits: str, said: str) -> None:
     assert refusal({"quality.late_ratio": limits}) == f"{said} (clicks.toml)"
 
 

@@ -214,7 +214,7 @@ def contents(data: Path) -> dict[str, bytes]:
     return {str(path.relative_to(data)): path.read_bytes() for path in data.rglob("*") if path.is_file()}
 
 
-def test_a_second_call_writes_nothing_and_says_the_same(summary: FlightsSummary) -> None:
+def test_a_second_call_writes_nothing_and_returns_the_same_summary(summary: FlightsSummary) -> None:
     home = summary.history.parents[1]
     before, said = written(home), list[str]()
     assert prepare(home, progress=said.append) == summary
@@ -249,7 +249,7 @@ def test_a_damaged_data_set_is_named(tmp_path: Path) -> None:
     assert str(error.value) == f"cannot read the flights data set: File is not a zip file ({damaged})"
 
 
-def test_a_scheduled_time_told_in_two_ways_that_disagree_is_refused(tmp_path: Path) -> None:
+def test_flights_with_two_different_scheduled_times_are_rejected(tmp_path: Path) -> None:
     header = "year,month,day,sched_dep_time,dep_delay,arr_delay,carrier,flight,tailnum,origin,dest"
     good = "2013,1,1,515,2,11,UA,1545,N14228,EWR,IAH,227,1400,5,15"
     bad = "2013,1,1,529,4,20,UA,1714,NA,LGA,IAH,NA,1416,5,30"

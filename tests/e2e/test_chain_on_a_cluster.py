@@ -106,7 +106,7 @@ def test_a_worker_that_does_not_see_the_state_folder_ends_the_job_before_any_wor
 
 
 @pytest.mark.parametrize("fault", [*WITHIN, "a row lost"])
-def test_what_goes_wrong_on_a_cluster_fails_the_job(jobs: dict[tuple[str, str], Job], fault: str) -> None:
+def test_a_wrong_count_on_a_cluster_fails_the_job(jobs: dict[tuple[str, str], Job], fault: str) -> None:
     job = jobs[fault, "sliding"]
     assert job.status == 1, job.said
     assert "CountError: " in job.said

@@ -62,7 +62,7 @@ def test_a_viewer_cannot_start_a_run(cluster: Cluster) -> None:
     assert cluster.viewer.post("/api/v2/dags/reprocess_events/dagRuns", json=body).status_code == 403
 
 
-def test_a_run_that_was_cancelled_goes_on_with_its_plan_where_it_stopped(
+def test_a_canceled_run_resumes_its_plan_where_it_stopped(
     cluster: Cluster, cancelled: dict[str, str], rejected: str
 ) -> None:
     assert cancelled.items() <= attempts(cluster, "live").items()
@@ -105,9 +105,7 @@ def test_each_task_of_a_run_marks_its_phase(cluster: Cluster, backfilled: list[d
     assert [wanted - {file.name for file in folder.iterdir()} for folder in found] == [set()] * len(triggers)
 
 
-def test_what_a_backfill_publishes_is_what_the_reference_says(
-    cluster: Cluster, backfilled: list[dict[str, Any]]
-) -> None:
+def test_a_backfill_publishes_the_reference_values(cluster: Cluster, backfilled: list[dict[str, Any]]) -> None:
     wanted = expected(cluster, "events", HISTORY, days(0, 2)).values()
     assert published(cluster, "events", days(0, 2)) == {
         place: final for place, (_, _, final) in wanted.items() if final
@@ -128,42 +126,40 @@ def test_a_parameter_that_does_not_exist_fails_the_run_at_once(cluster: Cluster,
     )
 
 
-def test_someone_is_told_of_a_run_that_failed(cluster: Cluster, misspelt: str) -> None:
+def test_an_alert_reports_a_failed_run(cluster: Cluster, misspelt: str) -> None:
     told = cluster.until(
         "someone is told", lambda: [each for each in cluster.received.alerts if misspelt in each[1]]
     )
     assert told == [(f"/hook/{ALERT_TOKEN}", f"reprocess_events: run {misspelt} failed (task_failure)")]
 
 
-def test_someone_is_told_of_a_run_that_takes_too_long_from_when_it_was_queued(
-    cluster: Cluster, rejected: str
-) -> None:
+def test_an_alert_reports_a_run_that_exceeds_its_deadline_since_queued(cluster: Cluster, rejected: str) -> None:
     said = f"reprocess_live: run {rejected} has not ended 15s after it was queued"
     cluster.until("someone is told", lambda: said in [text for _, text in cluster.received.alerts])
 
 
-def test_a_rejected_run_publishes_nothing_and_says_who_rejected_it(cluster: Cluster, rejected: str) -> None:
+def test_the_ledger_records_who_rejected_a_run(cluster: Cluster, rejected: str) -> None:
     (row,) = [each for each in ledger(Home(cluster.home), "live") if each.status == "refused"]
     assert row.reason == "what had an hour cost?; approval.when = always, watermark.delay = 1h; rejected by admin"
 
 
 # The checks of the other services differ only in the type of the job, and each one imports all of Airflow.
 @pytest.mark.parametrize("service", ["api-server", "triggerer"])
-def test_the_health_check_of_a_service_in_the_compose_file_says_that_it_is_well(
+def test_the_health_check_of_a_service_in_the_compose_file_succeeds(
     cluster: Cluster, unanswered: str, service: str
 ) -> None:
     check = cluster.stack.command(compose(service)[1])
     subprocess.run(check, env=dict(cluster.stack.environment), check=True, timeout=120, capture_output=True)
 
 
-def test_a_question_that_nobody_answers_in_time_is_a_no(cluster: Cluster, timed_out: str) -> None:
+def test_a_run_without_an_approval_in_time_is_rejected(cluster: Cluster, timed_out: str) -> None:
     (row,) = ledger(Home(cluster.home), "hasty")
     assert (timed_out, row.status) == ("failed", "refused")
     assert row.reason.endswith("rejected, no approver answered in time")
     assert published(cluster, "hasty") == {}
 
 
-def test_an_approved_run_publishes_what_the_reference_says_with_the_delay_of_the_form(
+def test_an_approved_run_publishes_the_reference_values_for_the_delay_of_the_form(
     cluster: Cluster, approved: str
 ) -> None:
     wanted = expected(cluster, "live", HISTORY, watermark__delay="1h").values()
@@ -172,7 +168,7 @@ def test_an_approved_run_publishes_what_the_reference_says_with_the_delay_of_the
     assert wanted != as_defined
 
 
-def test_the_report_says_what_was_otherwise_and_who_approved(cluster: Cluster, approved: str) -> None:
+def test_the_report_shows_overrides_and_the_approver(cluster: Cluster, approved: str) -> None:
     (plan,) = plans(cluster, "live")
     report = plan.folder.report.read_text(encoding="utf-8")
     assert "watermark.delay = 1h" in report
@@ -204,7 +200,7 @@ def test_of_two_runs_that_overlap_one_publishes_and_the_other_changes_nothing(
     assert len(run_ids(cluster, "events", days(2, 3))) == 1
 
 
-def test_another_backfill_of_the_same_days_does_again_what_it_is_asked_to(
+def test_another_backfill_of_the_same_days_repeats_only_the_selected_runs(
     cluster: Cluster, backfilled: list[dict[str, Any]], second_day: str, redone: dict[str, set[str]]
 ) -> None:
     # Backfill     first day    second
@@ -271,7 +267,7 @@ def test_a_scheduled_run_ends_as_its_look_ends_and_can_be_cleared(
     assert counts == [1, 2]
 
 
-def test_scheduled_work_goes_before_a_backfill_that_waits_longer_for_the_same_pool(
+def test_a_scheduled_run_has_priority_over_a_backfill_that_waits_longer(
     cluster: Cluster, team_runs: dict[str, tuple[str, str]]
 ) -> None:
     scheduled, backfill = _replay(cluster, team_runs["scheduled"]), _replay(cluster, team_runs["Backfill"])
@@ -373,7 +369,7 @@ def test_a_catalog_of_lineage_learns_the_tables_their_columns_and_the_checks_of_
     assert [secret for secret in (CATALOG_PASSWORD, s3.secret, ALERT_TOKEN) if secret in received] == []
 
 
-def test_every_metric_that_operations_are_told_to_watch_is_sent(cluster: Cluster, looked_again: list[str]) -> None:
+def test_airflow_sends_every_metric_in_the_operations_guide(cluster: Cluster, looked_again: list[str]) -> None:
     table = (
         (CHECKOUT / "docs" / "operations.md").read_text().partition("**Metrics**")[2].partition("**lineage**")[0]
     )
@@ -414,7 +410,7 @@ def test_a_driver_on_the_cluster_holds_no_slot_of_airflow(cluster: Cluster, far:
     assert (far.pool["running_slots"], far.pool["deferred_slots"]) == (0, 1)
 
 
-def test_a_run_whose_driver_was_ended_on_the_cluster_goes_on_and_publishes_what_the_reference_says(
+def test_a_run_resumes_after_its_driver_was_stopped_and_publishes_the_reference_values(
     cluster: Cluster, far: FarRun
 ) -> None:
     # The chapter waits until the driver of the cancelled run has ended.

@@ -143,7 +143,7 @@ def test_only_the_owner_may_read_databases_and_credentials(first: Demo) -> None:
     )
 
 
-def test_what_is_published_is_what_the_departures_come_to(first: Demo, recorded: pd.DataFrame) -> None:
+def test_published_rows_equal_the_aggregates_of_recorded_departures(first: Demo, recorded: pd.DataFrame) -> None:
     hours = recorded["scheduled_departure"].dt.floor("h").rename("window_start")
     expected = (
         recorded.groupby(["carrier", hours])["dep_delay"]
@@ -220,7 +220,7 @@ def test_the_list_of_runs_names_each_with_its_verdict(user: httpx.Client) -> Non
         assert said[4:7] == ["1 Feb to 28 Feb 2013", "replay", "4,499"]
 
 
-def test_a_second_demo_on_the_same_state_is_told_who_uses_it(first: Demo) -> None:
+def test_a_second_demo_on_the_same_state_fails_and_names_the_other_process(first: Demo) -> None:
     other = started(first.home, "other", BACKSTREAM_DEMO_EXIT="1")
     assert other.process.wait(60) == 1
     assert f"another Airflow uses the state folder {first.home / 'airflow'}: process" in other.text

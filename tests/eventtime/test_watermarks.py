@@ -57,7 +57,7 @@ def test_an_idle_partition_does_not_hold_the_watermark_back() -> None:
     assert watermarks.events[0].at_ms == 7
 
 
-def test_a_tick_comes_before_a_record_of_the_same_millisecond() -> None:
+def test_a_tick_precedes_a_record_of_the_same_millisecond() -> None:
     watermarks = compute_watermarks(
         stream((0, 0, 100), (10, 0, 5)), bounded(interval_ms=10), SourceClock(0, 10, 10), [0]
     )

@@ -71,7 +71,7 @@ def test_airflow_accepts_every_command_with_its_options(answers: dict[str, Any])
     }
 
 
-def test_airflow_knows_every_setting(answers: dict[str, Any]) -> None:
+def test_airflow_has_every_setting_of_the_compose_file(answers: dict[str, Any]) -> None:
     assert answers["unknown_settings"] == ["core.colour", "colours.core"]
 
 
@@ -113,7 +113,7 @@ def test_both_databases_are_made_by_postgres() -> None:
 
 
 @pytest.mark.parametrize("service", ["spark-master", "spark-worker-1"])
-def test_spark_knows_the_class_and_the_options_of_its_services(service: str) -> None:
+def test_spark_has_the_class_and_the_options_of_each_service(service: str) -> None:
     (name, main_class, *words), _ = commands(service)
     usage = subprocess.run(
         [COMMANDS / name, main_class, "--help"],
@@ -136,7 +136,7 @@ def test_two_workers_join_the_master_where_it_listens() -> None:
 
 
 @pytest.mark.parametrize("service", ["api-server", "spark-master", "spark-worker-1", "spark-worker-2"])
-def test_a_health_check_asks_the_port_that_the_service_listens_on(service: str) -> None:
+def test_a_health_check_requests_the_port_of_its_service(service: str) -> None:
     *_, (python, flag, code) = commands(service)
     compile(code, "health check", "exec")
     port = option(service, "--port" if service == "api-server" else "--webui-port")
@@ -198,7 +198,7 @@ def test_every_volume_covers_a_folder_that_the_image_gives_to_its_user() -> None
     assert image_environment()["AIRFLOW_HOME"] == "/opt/airflow"
 
 
-def test_whoever_writes_the_lake_sees_the_same_folder() -> None:
+def test_all_services_that_write_the_lake_mount_the_same_folder() -> None:
     sees = {name for name, told in OURS.items() if "home:/var/lib/backstream" in told.get("volumes", [])}
     assert sees == {*AIRFLOW_SERVICES, "spark-worker-1", "spark-worker-2"}
 
@@ -246,7 +246,7 @@ def test_every_variable_of_ours_is_one_that_the_code_reads() -> None:
     assert ours == {"BACKSTREAM_HOME", "BACKSTREAM_CATALOG_URI"}
 
 
-def test_the_example_names_every_variable_that_compose_asks_for() -> None:
+def test_the_example_env_file_has_every_variable_of_the_compose_file() -> None:
     example = (REPOSITORY / ".env.example").read_text(encoding="utf-8")
     assert set(re.findall(r"^(\w+)=", example, flags=re.MULTILINE)) == variables()
 

@@ -161,7 +161,7 @@ def test_missing_means_that_an_expected_thing_does_not_exist() -> None:
     assert sorted(of_missing) == sorted(MISSING)
 
 
-def test_no_public_name_stands_in_two_modules() -> None:
+def test_no_two_modules_define_the_same_public_name() -> None:
     homes = defaultdict(list)
     for module, source in modules():
         for name, _ in definitions(source):

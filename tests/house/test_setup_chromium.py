@@ -20,7 +20,7 @@ def test_root_gets_one_from_the_package_manager(machine: Machine) -> None:
     assert (found.returncode, machine.calls) == (0, ["apk add chromium"])
 
 
-def test_who_may_not_install_is_told_the_command(machine: Machine) -> None:
+def test_setup_prints_the_install_command_to_users_without_permission(machine: Machine) -> None:
     machine.command("dnf", "exit 1")
     refused = machine.setup("chromium")
     assert (refused.returncode, refused.stderr) == (

@@ -83,7 +83,7 @@ def test_root_gets_java_from_the_package_manager_without_a_question(machine: Mac
     ]
 
 
-def test_a_sudo_that_asks_for_no_password_is_used(machine: Machine) -> None:
+def test_setup_uses_sudo_that_needs_no_password(machine: Machine) -> None:
     apt_that_installs_java(machine)
     machine.logged("sudo", 'shift\n[ "$1" = true ] || exec "$@"')
     assert machine.setup("java").returncode == 0
@@ -97,7 +97,7 @@ def test_a_sudo_that_asks_for_no_password_is_used(machine: Machine) -> None:
     ]
 
 
-def test_a_sudo_that_asks_for_a_password_is_left_alone(machine: Machine) -> None:
+def test_setup_does_not_use_sudo_that_needs_a_password(machine: Machine) -> None:
     apt_that_installs_java(machine)
     machine.logged("sudo", "exit 1")
     assert machine.setup("java").stderr == (
@@ -122,7 +122,7 @@ def test_a_package_manager_that_fails_is_followed_by_the_message(machine: Machin
     )
 
 
-def test_homebrew_is_asked_without_sudo(machine: Machine) -> None:
+def test_setup_runs_homebrew_without_sudo(machine: Machine) -> None:
     machine.logged("brew", "exit 1")
     refused = machine.setup("java")
     assert refused.stderr.endswith("\n\nhint: brew install openjdk@17\n")
@@ -146,7 +146,7 @@ def test_a_java_that_is_neither_in_java_home_nor_on_the_path_is_found(machine: M
     assert again.stdout == f"{machine.clone}/.tools/java/bin/java\n"
 
 
-def test_the_link_goes_when_spark_finds_a_java_by_itself_again(machine: Machine) -> None:
+def test_setup_removes_the_link_to_java_if_java_is_on_path_again(machine: Machine) -> None:
     home = machine.folder / "jvm" / "java-17"
     machine.java("17.0.15", home=str(home), folder="jvm/java-17/bin")
     machine.setup("java")

@@ -201,7 +201,7 @@ def test_packages_that_cannot_be_installed_end_with_the_end_of_the_log_and_its_n
     assert lines[-1].endswith("/clone/.tools/setup.log")
 
 
-def test_a_prepared_clone_is_only_checked_and_nothing_is_said(machine: Machine) -> None:
+def test_setup_only_checks_a_prepared_clone_and_prints_nothing(machine: Machine) -> None:
     machine.java("17.0.15")
     machine.logged("uv")
     machine.command("python", "exit 0", folder="clone/.venv/bin")

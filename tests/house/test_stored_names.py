@@ -8,7 +8,7 @@ from tests.house.stored_names import stored_names
 RECORDED = Path(__file__).with_name("stored_names.json")
 
 
-def test_a_stored_name_changes_only_when_somebody_means_it() -> None:
+def test_stored_names_equal_the_recorded_ones() -> None:
     """Names in files, tables and commands are read by others, so that renaming code must not change them.
 
     After a change that is meant, replace the literals of `stored_names.json`, and raise `FORMAT_VERSION` if homes

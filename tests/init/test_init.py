@@ -101,7 +101,7 @@ def test_the_evidence_is_what_the_records_are(tmp_path: Path) -> None:
     ]
 
 
-def test_a_question_is_asked_on_a_terminal_for_what_is_not_certain(tmp_path: Path) -> None:
+def test_init_asks_on_a_terminal_about_uncertain_values(tmp_path: Path) -> None:
     lines = [
         f'{{"a": "2026-01-01 0{n % 10}:00:00", "b": "2026-01-01 0{n % 10}:30:00", "kind": "{"xyz"[n % 3]}"}}'
         for n in range(30)

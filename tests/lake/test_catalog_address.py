@@ -170,7 +170,7 @@ def test_a_store_whose_library_is_missing_is_one_sentence(tmp_path: Path, monkey
     assert str(caught.value).startswith("cannot use the warehouse hdfs://name:8020/lake: ")
 
 
-def test_objects_have_the_address_of_their_folder_also_if_the_file_system_spells_it_otherwise() -> None:
+def test_the_address_of_an_object_begins_with_the_address_of_its_folder() -> None:
     """Otherwise `vacuum` would take each object of HDFS for an orphan."""
     from pyarrow.fs import FileInfo, FileType
 

@@ -35,7 +35,7 @@ def test_disjoint_runs_planned_against_the_same_state_both_succeed(lake: Lake) -
     assert lake.departures() == {"2013-02-01T05:00Z": 3, "2013-02-02T05:00Z": 5}
 
 
-def test_an_overlapping_run_that_came_first_is_named(lake: Lake) -> None:
+def test_a_conflict_error_names_the_overlapping_run(lake: Lake) -> None:
     lake.publish("2013-02-01", "2013-02-03", {"2013-02-01T05:00Z": 1})
     plan = lake.plan("2013-02-01", "2013-02-02")
     manifests = lake.staged(plan, {"2013-02-01T05:00Z": 2}, metrics=[("EWR", 2)])

@@ -88,7 +88,7 @@ def test_windows_of_the_same_start_and_another_end_are_others() -> None:
     assert changes["change"].to_pylist() == ["removed", "added"]
 
 
-def test_keys_may_have_any_name_and_the_largest_changes_come_first() -> None:
+def test_keys_may_have_any_name_and_the_largest_changes_are_first() -> None:
     def sizes(*values: int) -> pa.Table:
         rows = table(
             "run", [(name, value) for name, value in zip("sml", values, strict=True)], pa.string(), pa.int64()
@@ -175,7 +175,7 @@ def test_any_two_states_differ_by_exactly_the_listed_changes(old: dict[Any, Any]
     assert len({row[0] for row in changes}) == len(changes)
 
 
-def test_many_changes_come_in_sorted_order() -> None:
+def test_many_changes_are_sorted_by_key() -> None:
     keys = [f"{number:06}" for number in range(3_000)]
     old = [(key, number) for number, key in enumerate(keys)]
 

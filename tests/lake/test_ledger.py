@@ -36,7 +36,7 @@ def test_a_ledger_without_runs_is_empty(lake: Lake) -> None:
     assert list_runs(lake.home) == []
 
 
-def test_runs_come_back_as_recorded_newest_first(lake: Lake) -> None:
+def test_runs_are_listed_as_recorded_and_newest_first(lake: Lake) -> None:
     evening = replace(
         MORNING,
         run_id="cli.def",

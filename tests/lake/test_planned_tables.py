@@ -217,7 +217,7 @@ def test_a_required_column_that_is_no_longer_wanted_or_no_longer_required_is_ref
     )
 
 
-def test_a_table_that_was_partitioned_otherwise_is_refused(lake: Lake) -> None:
+def test_a_table_with_other_partitioning_is_rejected(lake: Lake) -> None:
     plan = lake.plan("2013-02-01", "2013-02-02")
     manifests = lake.staged(plan, {"2013-02-01T05:00Z": 3})
     lake.make(plan)
@@ -336,7 +336,7 @@ def test_runs_that_add_the_same_column_share_it(lake: Lake) -> None:
     assert lake.table().schema().find_field("worst").field_id == 8
 
 
-def test_a_required_column_that_came_since_is_refused(lake: Lake) -> None:
+def test_a_required_column_added_after_planning_is_rejected(lake: Lake) -> None:
     side = Table("side", (Column("a", "long"),))
     plan = lake.plan("2013-02-01", "2013-02-02", tables=[WINDOWS, side])
     more = Table("side", (Column("a", "long"), Column("b", "long", required=True)))

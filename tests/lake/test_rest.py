@@ -171,7 +171,7 @@ def test_of_two_definitions_that_checked_at_once_only_one_publishes(lake: Lake, 
         publish_range(second, staged)
 
 
-def test_a_server_that_is_gone_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_names_an_unreachable_catalog_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CATALOG_VARIABLE, "http://me:secret@127.0.0.1:9/api?token=secret")
 
     with pytest.raises(CatalogError) as caught, open_catalog_for_writing(Home(tmp_path)):

@@ -56,7 +56,7 @@ def test_a_rollback_is_one_tagged_snapshot_with_a_run_id_of_its_own(lake: Lake) 
     assert lake.table().refs()[f"run/{done.run_id}"].snapshot_id == snapshot.snapshot_id
 
 
-def test_files_are_copied_so_that_no_path_comes_back(lake: Lake) -> None:
+def test_a_rollback_copies_files_to_new_paths(lake: Lake) -> None:
     lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
     removed = {task.file.file_path for task in lake.table().scan().plan_files()}
     wrong = lake.publish(*DAY, {"2013-02-01T05:00Z": 2}, trigger="wrong")
@@ -133,7 +133,7 @@ def test_a_later_run_in_the_range_is_named(lake: Lake) -> None:
     assert lake.departures() == {"2013-02-01T05:00Z": 2}
 
 
-def test_a_state_before_the_run_that_was_expired_cannot_come_back(lake: Lake) -> None:
+def test_a_rollback_fails_if_the_earlier_snapshot_has_expired(lake: Lake) -> None:
     first = lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
     wrong = lake.publish(*DAY, {"2013-02-01T05:00Z": 2}, trigger="wrong")
     lake.expire(first)
@@ -237,7 +237,7 @@ def test_of_a_rollback_and_a_publication_at_the_same_moment_exactly_one_wins(lak
     assert len(lake.table().snapshots()) == 3
 
 
-def test_a_run_that_comes_between_the_look_and_the_commit_is_named_too(
+def test_a_run_published_just_before_a_rollback_commits_causes_a_conflict(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
@@ -257,7 +257,7 @@ def test_a_run_that_comes_between_the_look_and_the_commit_is_named_too(
     assert f"rollback-{wrong.run_id}" not in told
 
 
-def test_a_retry_of_a_run_that_was_rolled_back_does_not_say_that_it_is_published(lake: Lake) -> None:
+def test_a_retry_of_a_rolled_back_run_is_refused(lake: Lake) -> None:
     plan = lake.plan(*DAY, "wrong")
     manifests = lake.staged(plan, {"2013-02-01T05:00Z": 2})
     publish_range(plan, manifests)

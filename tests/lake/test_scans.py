@@ -47,7 +47,7 @@ def rows(home: Home, interval: Interval | None, limit: int | None = None) -> lis
         return [day.to_pylist() for day in days]
 
 
-def test_days_come_in_their_order_and_each_once(home: Home) -> None:
+def test_days_are_scanned_in_order_and_once_each(home: Home) -> None:
     found = rows(home, None)
 
     assert [day[0]["window_start"].day for day in found] == [1, 2, 4, 5, 9]  # type: ignore[attr-defined]

@@ -413,7 +413,7 @@ def test_an_address_contains_all_options_of_the_store(tmp_path: Path, monkeypatc
     )
 
 
-def test_keys_may_come_from_the_environment_as_other_programs_have_them(
+def test_access_keys_may_be_in_the_aws_variables(
     tmp_path: Path, s3: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.key_id)

@@ -47,13 +47,13 @@ def test_a_group_keeps_its_place_when_another_has_no_rows(files: list[str]) -> N
     assert [each["records"].to_pylist() for each in found] == [[], [1], [2]]
 
 
-def test_files_of_which_one_is_gone_are_not_read_together(files: list[str]) -> None:
+def test_files_are_not_read_together_if_one_was_removed(files: list[str]) -> None:
     Path(files[1]).unlink()
 
     assert columns_by_group([files], NAMES) is None
 
 
-def test_a_part_that_goes_on_after_a_batch_is_one_file(tmp_path: Path) -> None:
+def test_a_part_across_several_batches_becomes_one_file(tmp_path: Path) -> None:
     days = [1] * 10 + [2] * (2 * BATCH_ROWS) + [3] * 10
     path = tmp_path / "part-00000.parquet"
     pq.write_table(pa.table({"n": range(len(days)), "day": days}), path)

@@ -43,7 +43,7 @@ def test_a_pass_of_one_day_leaves_the_warnings_of_the_others_standing() -> None:
     assert (found.newest.verdict, found.verdict, issues(found)) == ("pass", "warn", [("warn", 1)])
 
 
-def test_the_warning_is_gone_when_every_day_it_is_about_passes() -> None:
+def test_a_warning_disappears_after_all_its_days_pass() -> None:
     assert dataset(row("again", 1, 3), WARNED).verdict == "pass"
 
 

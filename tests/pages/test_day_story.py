@@ -67,7 +67,7 @@ def story(tmp_path: Path) -> list[StoryEvent]:
     return list_day_events(PageStore(home, ""), dataset, day(1), revisions, {"again": {"changed": 3}})
 
 
-def test_a_day_tells_in_order_what_happened_who_did_it_and_why(story: list[StoryEvent]) -> None:
+def test_the_story_of_a_day_lists_events_in_order_with_user_and_reason(story: list[StoryEvent]) -> None:
     assert [(event.title, event.text, event.by, event.reason) for event in story] == [
         ("First published", "", "command line", ""),
         ("Late files found", "1 file that no earlier run had read: late", "", ""),

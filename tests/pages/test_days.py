@@ -111,7 +111,7 @@ def test_what_was_published_in_spite_of_a_fail_is_marked_as_such() -> None:
     assert statuses(row("a", 0, 1, verdict="fail"), flagged={"a": [0]}) == ["fail"]
 
 
-def test_a_refused_run_shows_on_the_days_that_nobody_published_until_a_later_one_publishes() -> None:
+def test_unpublished_days_of_a_refused_run_are_failed_until_a_later_run_publishes_them() -> None:
     refused = row("b", 1, 3, RunStatus.REFUSED, "fail")
     assert statuses(refused, row("a", 0, 2)) == ["pass", "pass", "failed"]
     assert statuses(row("c", 1, 3), refused, row("a", 0, 2)) == ["pass", "pass", "pass"]

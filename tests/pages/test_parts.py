@@ -51,7 +51,7 @@ def test_every_delay_has_the_loss_of_the_last_change_before_it(tmp_path: Path) -
     ]
 
 
-def test_the_chart_marks_the_delay_in_force_the_recommended_and_the_asked_one(tmp_path: Path) -> None:
+def test_the_chart_marks_the_delays_in_force_recommended_and_selected(tmp_path: Path) -> None:
     curve = load_curve(home_with(tmp_path, advice()), "flights")
     assert curve
     wide, narrow = draw_curve(curve, curve.at(45 * MINUTE_MS, "selected"))
@@ -106,7 +106,7 @@ class Run:
         self.run_id = run_id
 
 
-def test_checks_are_sorted_by_what_they_say_now_and_keep_what_they_said() -> None:
+def test_checks_are_sorted_by_their_latest_outcome_and_keep_earlier_ones() -> None:
     rows = [
         check("a", "late", "fail", 5),
         check("b", "late", "pass"),
@@ -191,7 +191,7 @@ def test_days_of_a_time_zone_are_sent_as_its_midnights() -> None:
         ({"max_spark_jobs": "4.5"}, "Spark jobs must be a whole number, got '4.5'"),
     ],
 )
-def test_what_is_wrong_is_said_before_airflow_is_asked(typed: dict[str, str], said: str) -> None:
+def test_the_form_rejects_invalid_values_before_a_request_to_airflow(typed: dict[str, str], said: str) -> None:
     with pytest.raises(BackstreamError, match=said):
         FORM.conf(TYPED | typed)
 
@@ -205,7 +205,7 @@ def test_a_day_ends_where_the_next_begins() -> None:
     assert next_day("9999-12-31") == ""
 
 
-def test_a_browser_lets_nobody_choose_a_day_that_is_not_possible() -> None:
+def test_a_browser_offers_only_possible_days() -> None:
     days = Interval(instant_ms("1970-01-01", "first"), instant_ms("2024-05-09", "end"))
     fields = {each.name: each for each in FORM.fields({}, days)}
     assert (fields["since"].least, fields["since"].most) == ("1970-01-01", "2024-05-08")
@@ -224,14 +224,14 @@ def answering(status: int, body: bytes) -> Any:
     return application
 
 
-def test_what_airflow_refuses_is_told_in_its_first_line() -> None:
+def test_the_error_of_a_rejected_request_is_the_first_line_from_airflow() -> None:
     airflow = Airflow(answering(400, b'{"detail": "Invalid input for mode\\n\\nOn schema .."}'), "token")
     with pytest.raises(RejectedError, match=r"^Invalid input for mode$") as refused:
         asyncio.run(airflow.start_run("reprocess_flights", {}))
     assert refused.value.status == 400
 
 
-def test_an_airflow_that_makes_no_sense_is_told_by_its_status() -> None:
+def test_an_unreadable_response_of_airflow_is_reported_by_its_status() -> None:
     with pytest.raises(RejectedError, match="Airflow responded with status 502"):
         asyncio.run(Airflow(answering(502, b"<html>"), "token").form("flights"))
 

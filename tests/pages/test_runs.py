@@ -76,7 +76,7 @@ def test_a_dry_run_is_no_running_run_and_shows_its_result(tmp_path: Path) -> Non
     assert (dry.state.value, dry.phase, dry.impact) == ("dry_run", "", IMPACT)
 
 
-def test_a_request_under_way_says_that_it_is_being_planned(tmp_path: Path) -> None:
+def test_a_new_request_shows_the_phase_of_its_task(tmp_path: Path) -> None:
     now_ms = int(time.time() * SECOND_MS)
     replace(request("manual__1"), requested_at_ms=now_ms).write(Home(tmp_path))
     (run,) = list_all_runs(Home(tmp_path), ["backfill_flights"], [])
@@ -161,7 +161,7 @@ def test_an_ended_run_is_that_of_the_ledger(tmp_path: Path) -> None:
     }
 
 
-def test_the_newest_run_comes_first(tmp_path: Path) -> None:
+def test_the_newest_run_is_first(tmp_path: Path) -> None:
     for number in range(4):
         leave_run(tmp_path, f"r.{number}", planned_at_s=number)
     runs = list_all_runs(Home(tmp_path), ["backfill_flights"], [])

@@ -65,7 +65,7 @@ def test_all_runs_that_were_planned_here_are_listed(seen: Any) -> None:
     assert "mistaken" not in told
 
 
-def test_the_form_says_beside_the_field_which_end_of_a_range_cannot_be(seen: Any) -> None:
+def test_the_form_shows_the_error_of_a_range_beside_its_field(seen: Any) -> None:
     status, html = seen["0001-01-01/9999-12-31"]
     beside = re.search(r'id="p-since"><p class="problem" role="alert">([^<]*)<', html)
 

@@ -73,7 +73,7 @@ def test_there_is_nothing_beside_the_guarded_routes(seen: Any, path: str) -> Non
     assert seen["visited"]["anonymous"][path][0] == 404
 
 
-def test_every_route_asks_airflow_for_the_user_and_for_the_dag(seen: Any) -> None:
+def test_every_route_checks_access_to_the_application_and_to_the_dag(seen: Any) -> None:
     # One check for the whole application, one for the DAG; some need the user as well.
     checks = seen["visited"]["checks"]
     assert set(checks) == {path.partition("?")[0] for path in GUARDED} | {"/cancel", "/dismiss"}
@@ -85,7 +85,7 @@ def test_only_the_forms_may_be_sent(seen: Any) -> None:
     assert sorted(seen["visited"]["methods"]) == ["GET", "POST"]
 
 
-def test_a_form_of_nobody_starts_nothing(seen: Any) -> None:
+def test_a_form_without_a_login_is_rejected(seen: Any) -> None:
     assert seen["visited"]["posted"] == 401
 
 

@@ -97,7 +97,7 @@ TESTS_BY_FORMAT: Mapping[str, Sequence[Sequence[str]]] = {
             "workflow/test_stale.py::test_no_row_changes_outside_the_stale_windows",
         ],
         [
-            "workflow/test_bad_rows.py::test_every_bad_row_is_counted_where_it_came_from_and_no_other_row_changes",
+            "workflow/test_bad_rows.py::test_every_bad_row_counts_in_its_source_partition_and_changes_no_other_row",
             "source/test_inputs.py::test_damaged_files_are_skipped_if_the_definition_allows_it",
         ],
     ),

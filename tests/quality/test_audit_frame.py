@@ -93,7 +93,7 @@ def cells(frame: pd.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
 TWO_HOURS = plan("2026-03-01T00:00Z", "2026-03-01T02:00Z")
 
 
-def test_every_window_of_the_range_is_expected_of_every_named_partition_even_if_nothing_came() -> None:
+def test_every_window_of_each_named_partition_is_expected_even_without_events() -> None:
     frame = audit_frame(TWO_HOURS, definition(expected_partitions=["a", "b"]), metrics())
 
     assert cells(frame, "is_expected", "is_present", "completeness") == [
@@ -104,7 +104,7 @@ def test_every_window_of_the_range_is_expected_of_every_named_partition_even_if_
     ]
 
 
-def test_a_source_without_partitions_is_expected_to_deliver_even_if_nothing_came() -> None:
+def test_every_window_of_a_source_without_partitions_is_expected_even_without_events() -> None:
     content = definition().model_dump(mode="json")
     whole = parse_definition(content | {"source": {"path": "data", "event_time": "at"}}, "test")
 
@@ -197,7 +197,7 @@ def test_a_window_outside_the_range_or_off_the_grid_is_marked() -> None:
     ]
 
 
-def test_the_late_ratio_counts_late_and_dropped_and_is_zero_where_nothing_came() -> None:
+def test_the_late_ratio_counts_late_and_dropped_and_is_zero_without_events() -> None:
     frame = audit_frame(TWO_HOURS, definition(), metrics(("a", "00:00", 6, 1, 3)))
 
     assert cells(frame, "late_ratio", "unaccounted") == [("a", "00:00", 0.4, 0), ("a", "01:00", 0.0, 0)]

@@ -46,7 +46,7 @@ def test_a_file_outside_of_the_suites_folder_can_be_checked(tmp_path: Path) -> N
     assert check(tmp_path / "mine.json").stdout == "mine: 1 expectation\n"
 
 
-def test_a_suite_of_your_own_comes_before_the_bundled_one_of_the_same_name(
+def test_a_custom_suite_replaces_the_bundled_one_of_the_same_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BACKSTREAM_EXPECTATIONS", f"{tmp_path}/none:{tmp_path}")

@@ -100,7 +100,7 @@ def test_values_equal_to_their_limits_pass(timetable: Path) -> None:
     assert failing(audit) == {}
 
 
-def test_the_worst_window_comes_first_and_at_most_twenty_are_named(timetable: Path) -> None:
+def test_a_check_lists_at_most_twenty_windows_and_the_worst_one_first(timetable: Path) -> None:
     rows = everywhere(on_time=30, late=20)(good())
 
     audit = judged(changed(on_time=10, late=40)(rows), definition(timetable))

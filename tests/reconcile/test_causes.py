@@ -95,7 +95,7 @@ def test_a_stream_without_a_file_or_a_partition(published: Published) -> None:
     assert any("; B-03.parquet has " in text for text in evidence(file, Cause.MISSING_INPUT))
 
 
-def test_an_outage_and_a_key_that_never_came(published: Published) -> None:
+def test_an_outage_and_a_key_without_rows_are_missing_input(published: Published) -> None:
     truth = published.truth()
     is_out = truth["window_start"].between("2024-03-09T03:00Z", "2024-03-09T05:00Z")
     is_shop = truth["page"] == "shop"
@@ -109,7 +109,7 @@ def test_an_outage_and_a_key_that_never_came(published: Published) -> None:
     }
 
 
-def test_records_that_no_file_holds_and_files_that_came_after_the_run(published: Published) -> None:
+def test_records_without_a_file_and_files_newer_than_the_run_are_missing_input(published: Published) -> None:
     more = published.truth()
     more["clicks"] = more["clicks"].where(more.index != 7, more["clicks"] + 100)
     new = published.folder / "data/C-00.parquet"
@@ -153,7 +153,7 @@ def test_a_wall_clock_written_as_utc(published: Published, zone: str, said: str)
 
 
 @pytest.mark.parametrize("is_summed", [False, True])
-def test_an_hour_that_clocks_say_twice(published: Published, is_summed: bool) -> None:
+def test_a_repeated_hour_of_a_local_clock_is_a_time_zone_shift(published: Published, is_summed: bool) -> None:
     """In Morocco, clocks went back on March 10, 2024, for Ramadan."""
     theirs = published.truth()
     for name in ("window_start", "window_end"):
@@ -177,7 +177,7 @@ def _unmoved(published: Published) -> int:
     return int((published.truth()["window_start"] >= "2024-03-10T02:00Z").sum())
 
 
-def test_what_differs_after_a_shift_is_judged_against_the_shifted_window(published: Published) -> None:
+def test_differences_after_a_shift_are_compared_with_the_shifted_window(published: Published) -> None:
     theirs = of_pane(published, "first")
     for name in ("window_start", "window_end"):
         theirs[name] += pd.Timedelta(hours=2)
@@ -242,7 +242,7 @@ def test_what_has_no_evidence_is_unknown(published: Published) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_causes_put_in_at_random_are_told_apart(published: Published, seed: int) -> None:
+def test_reconcile_finds_the_cause_of_each_random_change(published: Published, seed: int) -> None:
     """Each window has one random cause, and its label doesn't depend on other windows."""
     dealt = Dealt.of(published, seed)
     expected = {}

@@ -53,7 +53,7 @@ def test_help_names_every_option(reconcile: Command) -> None:
     assert "Example: backstream reconcile " in said
 
 
-def test_the_summary_comes_first_then_the_largest(
+def test_reconcile_prints_the_summary_and_then_the_largest_differences(
     published: Published, reconcile: Command, tmp_path: Path
 ) -> None:
     theirs = published.truth()
@@ -164,7 +164,9 @@ def test_missing_columns_are_named(published: Published, reconcile: Command, tmp
     assert renamed.startswith(f"{file} has no column p (for page)\n")
 
 
-def test_what_cannot_be_read_is_said(published: Published, reconcile: Command, tmp_path: Path) -> None:
+def test_reconcile_reports_unreadable_or_unsuitable_input(
+    published: Published, reconcile: Command, tmp_path: Path
+) -> None:
     def said(*arguments: str) -> str:
         return refusal(reconcile("--against", *arguments)).partition("\n")[0]
 

@@ -48,7 +48,7 @@ def place(truth: pd.DataFrame, at: int) -> tuple[pd.Timestamp, str]:
     return row["window_start"], row["page"]
 
 
-def test_sessions_equal_themselves_and_a_row_of_another_is_told_by_its_bounds(sessions: Published) -> None:
+def test_sessions_equal_themselves_and_a_session_with_another_end_differs(sessions: Published) -> None:
     truth = sessions.truth()
     assert sessions.compare(truth).causes == {}
     assert len(truth) > 50
@@ -58,7 +58,7 @@ def test_sessions_equal_themselves_and_a_row_of_another_is_told_by_its_bounds(se
     assert place(truth, 3) in causes_by_start(sessions, shorter)
 
 
-def test_each_cause_that_can_be_told_of_a_session(sessions: Published) -> None:
+def test_reconcile_finds_each_cause_that_applies_to_sessions(sessions: Published) -> None:
     truth = sessions.truth()
     doubled, *in_seconds, noisy, twice = [int(at) for at in truth.index[truth["clicks"] >= 5][:7]]
     theirs: Any = truth.copy()

@@ -23,7 +23,7 @@ def frame_of(*events: int, is_banded: bool = True) -> pd.DataFrame:
     )
 
 
-def test_a_window_outside_its_band_is_marked_and_told_in_words() -> None:
+def test_a_window_outside_its_band_has_a_mark_and_a_text() -> None:
     chart = draw_band(frame_of(10, 12, 30, 8))
 
     assert chart is not None

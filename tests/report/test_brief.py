@@ -17,20 +17,20 @@ def brief(
     return RunSummary(PLAN, DEFINITION, manifests(), found, publication, known or RunContext())
 
 
-def test_the_sentence_tells_dataset_range_verdict_finding_and_outcome() -> None:
+def test_the_summary_has_dataset_range_verdict_finding_and_outcome() -> None:
     assert brief(audit(Verdict.WARN, MISSING), PUBLICATION).sentence == (
         "clicks, 1 Mar 2026 to 4 Mar 2026: warn: 3 of 192 windows have no event; "
         "98,765 rows published, replacing 4,321 rows"
     )
 
 
-def test_the_sentence_of_a_refused_run_says_why_nothing_was_published() -> None:
+def test_the_summary_of_a_refused_run_gives_the_reason() -> None:
     assert brief(audit(Verdict.FAIL, LATE)).sentence.endswith(
         "; nothing was published: rejected by the quality gate, failed check: late share of windows"
     )
 
 
-def test_the_sentence_of_a_run_that_was_never_judged_says_so() -> None:
+def test_the_summary_of_a_run_without_an_audit_has_no_verdict() -> None:
     assert RunSummary(PLAN, DEFINITION).sentence == (
         "clicks, 1 Mar 2026 to 4 Mar 2026: no verdict; "
         "nothing was published: 2 chunks of 2 did not finish, so the audit did not run"
@@ -77,7 +77,7 @@ def test_json_holds_what_programs_ask_for() -> None:
     assert told["report"] is None
 
 
-def test_json_of_a_run_without_verdict_says_nothing_of_it() -> None:
+def test_json_of_a_run_without_a_verdict_has_no_checks_and_no_changes() -> None:
     told = RunSummary(PLAN, DEFINITION).as_json()
 
     assert (told["verdict"], told["checks"], told["published"], told["changed"]) == (None, [], None, None)

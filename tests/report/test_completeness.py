@@ -75,7 +75,7 @@ def test_only_the_least_complete_source_partitions_are_shown_when_there_are_too_
     assert "p41" in [label for _, label in grid.y.ticks]
 
 
-def test_a_gap_reaches_over_windows_that_nobody_expected() -> None:
+def test_a_gap_continues_across_windows_that_are_not_expected() -> None:
     #  hour        0  1  2  3  4  5
     #  expected    x  x  -  x  x  x
     #  came        x  .  .  .  x  .

@@ -42,11 +42,11 @@ def test_seconds_are_as_exact_as_they_are_short(seconds: float, text: str) -> No
     ("value_ms", "text"),
     [(0, "0 s"), (200, "200 ms"), (5_400_000, "1 h 30 min"), (28 * 86_400_000, "28 d"), (-1, "-1 ms")],
 )
-def test_a_duration_is_told_in_its_units(value_ms: int, text: str) -> None:
+def test_a_duration_is_formatted_with_units(value_ms: int, text: str) -> None:
     assert formatting.duration_words(value_ms) == text
 
 
-def test_instants_say_that_they_are_utc() -> None:
+def test_the_text_of_an_instant_ends_with_utc() -> None:
     at_ms = instant_ms("2013-02-08T21:00Z", "at")
 
     assert formatting.at_text(at_ms) == "2013-02-08 21:00 UTC"
@@ -82,7 +82,7 @@ def test_a_sentence_begins_large_and_ends_with_one_full_stop() -> None:
         (-7_200_000, "in 2 h"),
     ],
 )
-def test_a_distance_in_time_is_told_in_one_unit(before_ms: int, text: str) -> None:
+def test_a_relative_time_has_one_unit(before_ms: int, text: str) -> None:
     now_ms = instant_ms("2026-03-01", "now")
 
     assert formatting.ago_text(now_ms - before_ms, now_ms) == text

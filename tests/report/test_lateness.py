@@ -22,7 +22,7 @@ def chart(limits: Limits, *rows: tuple[int, int, int, int]) -> LateChart | None:
     return late_chart(windows, Interval(SINCE_MS, SINCE_MS + 4 * HOUR_MS), HOUR_MS, limits, 10)
 
 
-def test_each_window_shows_its_shares_and_those_without_events_say_so() -> None:
+def test_the_chart_shows_the_shares_of_each_window_and_marks_windows_without_events() -> None:
     found = chart(Limits(warn=0.05, fail=0.25), (0, 100, 10, 5), (1, 0, 0, 0), (3, 200, 0, 0))
 
     assert found is not None

@@ -37,7 +37,7 @@ def sent(tmp_path_factory: pytest.TempPathFactory) -> Any:
 EXPLAIN = "https://airflow.example/at/backstream/explain?dag_id=backfill_clicks&window="
 
 
-def test_a_warning_is_told_with_the_sentence_and_the_link_to_the_report(sent: Any) -> None:
+def test_the_alert_of_a_warning_has_the_summary_and_a_link_to_the_report(sent: Any) -> None:
     (text,) = sent["warn"]
 
     assert text == (
@@ -51,7 +51,7 @@ def test_a_warning_is_told_with_the_sentence_and_the_link_to_the_report(sent: An
     )
 
 
-def test_a_refused_run_is_told_from_the_same_template(sent: Any) -> None:
+def test_the_alert_of_a_refused_run_uses_the_same_template(sent: Any) -> None:
     (text,) = sent["fail"]
 
     assert text.startswith(
@@ -61,5 +61,5 @@ def test_a_refused_run_is_told_from_the_same_template(sent: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pass", "not judged", "no plan"])
-def test_nothing_is_told_of_a_pass_or_where_nothing_was_judged(sent: Any, kind: str) -> None:
+def test_no_alert_is_sent_for_a_pass_or_without_an_audit(sent: Any, kind: str) -> None:
     assert sent[kind] == []

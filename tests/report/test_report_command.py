@@ -68,7 +68,7 @@ def told(*arguments: str) -> Result:
     return CliRunner(env={"COLUMNS": "250", "NO_COLOR": "1"}).invoke(app, ["report", *arguments])
 
 
-def test_a_report_tells_what_changed_against_the_published_revision(runs: Runs) -> None:
+def test_a_report_shows_the_changes_against_the_published_version(runs: Runs) -> None:
     seen = text(told(runs[2].run_id, "--format", "html").stdout)
 
     assert "0 rows added, 0 rows removed, 1 row changed, compared with version 1 of 2" in seen
@@ -91,14 +91,14 @@ def test_a_report_counts_how_long_the_recorded_rows_took_to_arrive(runs: Runs) -
     assert "100 % 2 h 20 min after event time." in seen
 
 
-def test_a_report_shows_past_runs_and_what_each_check_had_said(runs: Runs) -> None:
+def test_a_report_shows_past_runs_and_past_results_of_each_check(runs: Runs) -> None:
     html = told(runs[2].run_id, "--format", "html").stdout
 
     assert "Previous runs" in text(html)
     assert html.count('aria-label="Previous 1 run: Warning"') == 1
 
 
-def test_a_report_whose_input_files_are_gone_says_so(runs: Runs) -> None:
+def test_a_report_shows_that_its_input_files_cannot_be_read(runs: Runs) -> None:
     file = runs[0] / "data" / "later.parquet"
     file.rename(file.with_suffix(".gone"))
     try:
@@ -109,13 +109,13 @@ def test_a_report_whose_input_files_are_gone_says_so(runs: Runs) -> None:
     assert "No arrival delays: the input files cannot be read: FileNotFoundError." in seen
 
 
-def test_markdown_and_json_are_told_of_a_run_or_of_the_newest_of_a_definition(runs: Runs) -> None:
+def test_report_accepts_a_run_or_a_dataset_and_prints_markdown_or_json(runs: Runs) -> None:
     assert told(runs[1].run_id, "--format", "md").stdout.startswith("### ⚠️ clicks, 1 Mar 2024")
     newest = json.loads(told("clicks", "--format", "json").stdout)
     assert (newest["run_id"], newest["changed"]["changed"]) == (runs[2].run_id, 1)
 
 
-def test_without_a_format_the_page_is_written_and_its_place_told(runs: Runs) -> None:
+def test_report_without_a_format_writes_the_page_and_prints_its_path(runs: Runs) -> None:
     result = told(runs[1].run_id)
 
     assert result.stdout.splitlines()[-1] == f"report     {runs[1].folder.report}"

@@ -85,7 +85,7 @@ CHANGED = ChangeSummary(
 )
 
 
-def test_what_changed_is_told_with_the_largest_difference_first() -> None:
+def test_a_report_lists_changes_with_the_largest_difference_first() -> None:
     html = section(page(RunContext(changes=CHANGED)), "changed")
     seen = text(f"<section{html}</section>")
 
@@ -97,17 +97,17 @@ def test_what_changed_is_told_with_the_largest_difference_first() -> None:
     assert html.count('class="difference"') == 1
 
 
-def test_a_run_that_is_not_published_tells_what_it_would_change() -> None:
+def test_the_report_of_an_unpublished_run_previews_its_changes() -> None:
     assert "Preview of changes" in text(page(RunContext(changes=replace(CHANGED, is_published=False))))
 
 
-def test_a_run_that_changes_nothing_says_so() -> None:
+def test_a_report_shows_that_a_run_changes_nothing() -> None:
     nothing = replace(CHANGED, totals=ChangeTotals({"added": 0, "removed": 0, "changed": 0}, {}, {}))
 
     assert "No changes: every row of the range kept its values." in text(page(RunContext(changes=nothing)))
 
 
-def test_what_cannot_be_compared_says_why() -> None:
+def test_a_report_gives_the_reason_for_a_missing_comparison() -> None:
     known = RunContext(unavailable={"changed": "the snapshot of run cli.old was expired"})
 
     assert "No comparison: the snapshot of run cli.old was expired." in text(page(known))
@@ -134,7 +134,7 @@ def test_runs_of_another_mode_and_later_ones_foretell_nothing() -> None:
     assert table_row(html, "Time")[1:] == ["no previous runs", "1 min 17 s", "", ""]
 
 
-def test_past_runs_are_told_with_their_age_and_the_instant_on_hover() -> None:
+def test_past_runs_show_their_age_and_the_instant_on_hover() -> None:
     html = section(page(RunContext(NOW_MS, past=(row("cli.1", 10),))), "run")
 
     assert '<time datetime="2026-03-07T00:00Z" title="2026-03-07 00:00 UTC">1 day ago</time>' in html
@@ -174,7 +174,7 @@ def test_delays_of_any_size_are_drawn() -> None:
         assert "arrival delay, at most" in page(RunContext(delays=delays(*spans)))
 
 
-def test_delays_that_are_not_known_say_why() -> None:
+def test_a_report_gives_the_reason_for_unknown_delays() -> None:
     known = RunContext(unavailable={"delays": "the source has no arrival time"})
 
     assert "No arrival delays: the source has no arrival time." in text(page(known))
@@ -188,7 +188,7 @@ def test_delays_that_are_not_known_say_why() -> None:
         ("else", "else"),
     ],
 )
-def test_who_asked_is_told_from_the_trigger(trigger: str, words: str) -> None:
+def test_the_description_of_a_trigger_names_its_origin(trigger: str, words: str) -> None:
     assert descriptions.describe_trigger(replace(PLAN, triggered_by=trigger)) == words
 
 
@@ -197,7 +197,7 @@ def test_a_mode_that_is_not_the_definitions_is_an_override() -> None:
     assert descriptions.describe_overrides(PLAN, DEFINITION) == ("mode replay instead of recompute",)
 
 
-def test_who_is_asked_for_approval_is_told() -> None:
+def test_the_description_of_approval_shows_when_it_is_required() -> None:
     asks = parse_definition(DEFINITION.model_dump(mode="json") | {"approval": {"when": "warn"}}, "test")
 
     assert descriptions.describe_approval(DEFINITION) == "never"

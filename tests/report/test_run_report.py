@@ -23,7 +23,7 @@ from backstream.report.html import render_report
 from backstream.runs.results import Verdict
 
 
-def test_the_verdict_and_its_sentence_come_first() -> None:
+def test_a_report_begins_with_the_verdict_and_the_summary() -> None:
     seen = text(warned())
 
     assert "Warning clicks 1 Mar 2026 to 4 Mar 2026 3 of 192 windows have no event. 98,765 rows published" in seen
@@ -60,7 +60,7 @@ def test_a_record_without_a_fate_is_shown_as_a_defect() -> None:
     assert 'class="sum bad"' in html
 
 
-def test_windows_that_hold_another_number_of_records_than_the_fates_say_are_marked() -> None:
+def test_a_number_of_records_that_differs_from_the_fates_is_marked() -> None:
     html = render_report(PLAN, manifests(), audit(Verdict.FAIL, LATE), frame_of(metrics()), None, DEFINITION)
 
     assert '<td class="number differs">1,920</td>' in html
@@ -100,7 +100,7 @@ def test_a_missing_window_has_its_own_cell_and_its_gap_a_row() -> None:
     assert "<td>2026-03-02 06:00</td><td>2026-03-02 08:00</td>" in html
 
 
-def test_a_cell_tells_what_was_late() -> None:
+def test_the_title_of_a_cell_shows_its_late_and_dropped_events() -> None:
     assert "<title>north, 2026-03-01 05:00 UTC: 20 events, 3 late, 2 dropped</title>" in warned()
 
 
@@ -138,7 +138,7 @@ def test_plan_and_actual_stand_side_by_side() -> None:
     assert table_row(html, "All")[-4:] == ["3,850", "3,792", "14 s", ""]
 
 
-def test_what_was_asked_is_told_in_words() -> None:
+def test_a_report_describes_the_parameters_of_the_run() -> None:
     seen = text(warned())
 
     assert "2026-03-01 00:00 UTC to 2026-03-05 00:00 UTC, end excluded (4 d)" in seen

@@ -32,7 +32,7 @@ from backstream.runs.plan import InputFile, Mode
 from backstream.runs.results import Verdict
 
 
-def test_a_refused_run_says_that_nothing_was_published_and_why() -> None:
+def test_the_report_of_a_refused_run_gives_the_reason() -> None:
     html = render_report(PLAN, manifests(), audit(Verdict.FAIL, LATE), frame_of(WITH_A_GAP), None, DEFINITION)
 
     assert "Nothing was published: rejected by the quality gate, failed check: late share of windows." in text(
@@ -41,7 +41,7 @@ def test_a_refused_run_says_that_nothing_was_published_and_why() -> None:
     assert "0 rows published" in text(html)
 
 
-def test_a_run_whose_check_could_not_run_says_so() -> None:
+def test_the_report_of_a_run_names_a_check_that_could_not_run() -> None:
     html = render_report(PLAN, manifests(), audit(Verdict.ERROR, BROKEN), frame_of(WITH_A_GAP), None, DEFINITION)
 
     assert "Nothing was published: a check could not run: watermark." in text(html)
@@ -66,7 +66,7 @@ def test_a_run_of_which_nothing_finished_has_a_report() -> None:
     assert "No records: no chunk finished. Start the run again." in seen
 
 
-def test_a_run_that_waits_for_approval_says_that_nothing_is_published_yet() -> None:
+def test_the_report_of_a_run_before_approval_shows_that_nothing_is_published_yet() -> None:
     html = render_report(PLAN, manifests(), audit(Verdict.WARN, MISSING), frame_of(WITH_A_GAP), None, DEFINITION)
 
     assert "Nothing was published: passed by the quality gate, but not published yet." in text(html)
@@ -81,7 +81,7 @@ def test_a_run_without_events_shows_only_missing_windows() -> None:
     assert "No late events: the range has no events." in text(html)
 
 
-def test_a_run_without_any_window_says_so() -> None:
+def test_the_report_of_a_run_without_windows_shows_an_empty_state() -> None:
     observed = parse_definition(
         DEFINITION.model_dump(mode="json") | {"quality": {"expected_partitions": "observed"}}, "test"
     )

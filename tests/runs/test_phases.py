@@ -34,7 +34,7 @@ def test_the_newest_mark_is_the_phase_and_each_job_has_its_own(tmp_path: Path) -
     assert seen == [None, Phase.START_SPARK, Phase.REPLAY, Phase.START_SPARK, Phase.REPLAY]
 
 
-def test_a_withdrawn_mark_is_gone_and_of_equal_times_the_later_phase_counts(tmp_path: Path) -> None:
+def test_a_withdrawn_mark_is_removed_and_of_equal_times_the_later_phase_counts(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     mark(folder, Phase.START_SPARK, "0000", 1)
     mark(folder, Phase.REPLAY, "0000", 1)

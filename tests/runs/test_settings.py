@@ -57,7 +57,7 @@ def refusal(folder: Path) -> str:
     return str(caught.value).replace(str(folder), "<project>")
 
 
-def test_the_environment_comes_before_dotenv_and_dotenv_before_the_project_file(
+def test_the_environment_overrides_dotenv_and_dotenv_overrides_the_project_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = project(

@@ -154,7 +154,7 @@ def test_the_phase_names_what_works_now(status: RunStatus, done: int, phase: Pha
     assert describe_phase(status, done, 8, phase) == words
 
 
-def test_a_run_folder_shows_how_far_its_run_has_come(tmp_path: Path) -> None:
+def test_the_status_of_a_run_is_derived_from_files_in_its_folder(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     statuses = [derive_status(read_facts(folder))]
 

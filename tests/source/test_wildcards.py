@@ -67,7 +67,7 @@ def test_the_pattern_begins_at_the_first_name_with_a_wildcard() -> None:
     assert split_pattern("/data/a.json") == ("/data/a.json", "")
 
 
-def test_the_deepest_match_decides_which_part_lies_below() -> None:
+def test_the_deepest_match_of_a_pattern_decides_the_parts_below() -> None:
     assert parts_below(("a", "b", "c.json"), "**") == ()
     assert parts_below(("a", "b", "c.json"), "a") == ("b", "c.json")
     assert parts_below(("a", "b", "c.json"), "b") is None

@@ -187,7 +187,7 @@ def test_a_compaction_copies_nothing_and_later_appends_are_the_only_new_copies(w
     assert second < world.sync()
 
 
-def test_a_compaction_of_files_that_are_gone_is_read_as_new_files(world: World) -> None:
+def test_a_compaction_of_removed_files_is_read_as_new_files(world: World) -> None:
     events = make_events(30)
     world.append(events[:10])
     first = world.sync()

@@ -81,7 +81,7 @@ def test_a_file_is_read_once_and_a_new_one_when_it_is_there(spark: SparkSession,
     assert sum(ArrivalIndex.from_folder(folder, plan.inputs).rows["events"].to_pylist()) == len(first)
 
 
-def test_rows_are_in_the_buckets_that_the_grid_says(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_of_the_index_are_in_the_buckets_of_the_grid(spark: SparkSession, tmp_path: Path) -> None:
     write_history(tmp_path / "data", history())
     plan, folder = planned(tmp_path, 0, 1), folder_of(tmp_path)
 
@@ -142,7 +142,7 @@ def test_a_file_that_changed_since_it_was_planned_is_not_taken_for_the_old_one(
 
 
 @pytest.mark.parametrize("event_time", ["happened_at", "happened_at + interval 0 seconds"])
-def test_a_plan_knows_from_the_index_which_files_to_read_and_how_many_events_come(
+def test_a_plan_takes_its_files_and_expected_events_from_the_index(
     spark: SparkSession, tmp_path: Path, event_time: str
 ) -> None:
     rows = [row for row in history() if row[1] - row[0] < DAY_MS]

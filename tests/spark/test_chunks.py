@@ -85,7 +85,7 @@ def test_some_records_of_these_histories_have_every_fate(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("kind", ["tumbling with an offset", "sliding with holes", "session"])
-def test_a_recompute_knows_nothing_late(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+def test_a_recompute_classifies_no_record_as_late(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     history = random_history(seed=5)
     write_history(tmp_path / "data", history)
     content = definition_of(tmp_path / "data", window=WINDOWS[kind])
@@ -99,7 +99,7 @@ def test_a_recompute_knows_nothing_late(spark: SparkSession, tmp_path: Path, kin
     assert published(manifests) == expected.published()
 
 
-def test_every_pane_is_kept_when_the_definition_asks_for_all(spark: SparkSession, tmp_path: Path) -> None:
+def test_every_pane_is_kept_if_the_definition_keeps_firings(spark: SparkSession, tmp_path: Path) -> None:
     history = random_history(seed=11)
     write_history(tmp_path / "data", history)
     content = definition_of(
@@ -218,9 +218,7 @@ def test_a_chunk_that_fails_leaves_those_before_it_done_and_begins_no_other(
 
 
 @pytest.mark.parametrize("kind", ["tumbling", "sliding", "session"])
-def test_a_plan_spells_out_nothing_that_the_next_chunk_has_otherwise(
-    spark: SparkSession, tmp_path: Path, kind: str
-) -> None:
+def test_physical_plans_contain_no_times_of_the_chunk(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     """Otherwise Spark compiles each stage of each chunk again."""
     write_history(tmp_path / "data", random_history(seed=3, rows=50))
     content = definition_of(tmp_path / "data", window=WINDOWS[kind])

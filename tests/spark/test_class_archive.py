@@ -46,7 +46,7 @@ def test_the_first_java_writes_it_and_a_second_one_at_the_same_time_does_not(pat
     assert archive_options() == ""
 
 
-def test_one_that_nobody_finished_is_not_read_and_written_again_after_a_while(path: Path) -> None:
+def test_an_unfinished_archive_is_not_read_and_later_written_again(path: Path) -> None:
     archive_options()
     path.write_bytes(bytes(4096))
     mark = path.with_suffix(".mark")
@@ -57,7 +57,7 @@ def test_one_that_nobody_finished_is_not_read_and_written_again_after_a_while(pa
     assert archive_options() == f"-XX:ArchiveClassesAtExit={path} {TO_STDERR} {QUIET}"
 
 
-def test_one_of_other_jars_is_another_and_goes_when_the_new_one_is_written(
+def test_a_new_archive_for_changed_jars_replaces_the_old_one(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jar = spark_of(tmp_path / "spark", monkeypatch)
@@ -98,7 +98,7 @@ def spark_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return jar
 
 
-def test_nobody_writes_where_nobody_may_or_wants(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_archive_is_written_to_an_unusable_or_empty_path(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CLASS_ARCHIVE_VARIABLE, "/proc/nowhere")
     assert archive_options() == ""
     monkeypatch.setenv(CLASS_ARCHIVE_VARIABLE, "")
@@ -151,7 +151,7 @@ def test_a_folder_with_more_than_settings_stays_on_the_class_path(
     assert settings_beside_class_path(tmp_path / "spark") is None
 
 
-def test_java_that_could_not_write_one_says_nothing_on_standard_output(path: Path, tmp_path: Path) -> None:
+def test_java_reports_an_archive_that_it_cannot_write_only_on_stderr(path: Path, tmp_path: Path) -> None:
     (tmp_path / "spark-defaults.conf").write_text("spark.ui.enabled false\n")
     environment = {"SPARK_SUBMIT_OPTS": f"-XX:ArchiveClassesAtExit={path} {TO_STDERR} {QUIET}"}
     refused = _session(**environment, SPARK_CONF_DIR=str(tmp_path))

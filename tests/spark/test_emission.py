@@ -127,7 +127,7 @@ def cells_of(records: list[Record], clock: SourceClock) -> pa.Table:
 @pytest.mark.parametrize("topology", list(Topology))
 @pytest.mark.parametrize("releases_ended", [False, True])
 @pytest.mark.parametrize("most", [0, 1_000_000])
-def test_a_time_lag_is_heard_without_listing_its_ticks(
+def test_time_lag_watermarks_equal_the_reference_without_a_list_of_ticks(
     monkeypatch: pytest.MonkeyPatch, topology: Topology, most: int, *, releases_ended: bool
 ) -> None:
     monkeypatch.setattr(on_spark, "MAX_WATERMARK_EVENTS", most)
@@ -253,7 +253,7 @@ def test_micro_batches_drop_what_structured_streaming_drops(
     assert sum(dropped) == (4 if delay_ms == 0 else 2)
 
 
-def test_after_each_record_comes_its_watermark_and_never_before_it() -> None:
+def test_each_watermark_follows_its_record_if_emission_is_per_record() -> None:
     #  arrival     0   0   1   1
     #  event time  10  30  20  40
     records = [Record(at, 0, "a", event) for at, event in [(0, 10), (0, 30), (1, 20), (1, 40)]]

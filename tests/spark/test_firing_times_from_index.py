@@ -79,7 +79,7 @@ def random_window(chance: random.Random) -> FixedWindow:
 
 
 @pytest.mark.parametrize("seed", range(400))
-def test_the_index_tells_when_each_window_fires_and_is_gone(seed: int) -> None:
+def test_firing_and_cleanup_times_from_the_index_equal_the_reference(seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - a test's stream, not a secret
     records, emission, window = stream(chance), random_emission(chance), random_window(chance)
     lateness_ms = chance.choice([0, 3, 10, 45])

@@ -133,7 +133,7 @@ def results(chance: random.Random, module: str) -> tuple[str, dict[str, int]]:
 
 @pytest.mark.parametrize("topology", list(Topology))
 @pytest.mark.parametrize("idle_timeout_ms", [0, 45])
-def test_spark_hears_what_the_reference_hears(
+def test_custom_generators_on_spark_emit_the_watermarks_of_the_reference(
     spark: SparkSession, users_module: str, topology: Topology, idle_timeout_ms: int
 ) -> None:
     chance = random.Random(f"{topology}{idle_timeout_ms}")  # noqa: S311 - a test's streams, not secrets
@@ -248,7 +248,7 @@ STREAM = [Record(0, 0, "", 10), Record(15, 1, "", 20), Record(40, 0, "", 30)]
         ("Missing", {}, "cannot be imported: users_generators has no class 'Missing'"),
     ],
 )
-def test_what_is_wrong_with_a_generator_is_said_on_both_engines(
+def test_both_engines_report_the_same_error_of_a_generator(
     spark: SparkSession, users_module: str, name: str, options: dict[str, int], says: str
 ) -> None:
     emission, clock = custom(f"{users_module}:{name}", options), SourceClock(0, 10, 40)

@@ -136,7 +136,7 @@ def test_columns_that_were_promoted_added_or_reordered_are_read_as_one(
 
 
 @pytest.mark.parametrize("mode", Mode)
-def test_a_file_without_a_column_that_says_when_goes_to_quarantine_as_a_whole(
+def test_all_records_of_a_file_without_the_event_time_column_are_quarantined(
     spark: SparkSession, tmp_path: Path, mode: Mode
 ) -> None:
     write_days(tmp_path, 1)
@@ -212,7 +212,7 @@ def damaged(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_damaged_pages_are_met_by_those_who_read_them_and_named_in_one_sentence(
+def test_damaged_pages_fail_only_runs_that_read_them_with_a_short_error(
     spark: SparkSession, damaged: Path
 ) -> None:
     definition = write_definition(damaged)
@@ -281,7 +281,7 @@ def test_a_session_that_reaches_into_a_damaged_file_is_refused(spark: SparkSessi
     )
 
 
-def test_the_command_line_and_the_job_say_one_sentence_and_no_trace(damaged: Path) -> None:
+def test_the_command_line_and_the_job_print_one_error_without_a_trace(damaged: Path) -> None:
     definition = write_definition(damaged)
     environment = {HOME_VARIABLE: str(damaged / "home")}
 

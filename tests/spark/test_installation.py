@@ -49,7 +49,7 @@ def test_overwritten_files_are_named_with_the_command_that_restores_them(environ
     assert found.remedy == "pip install --force-reinstall --no-deps pyspark==4.3.0"
 
 
-def test_the_archive_of_the_right_version_comes_before_overwritten_files(environment: Path) -> None:
+def test_the_archive_of_the_right_version_precedes_overwritten_files(environment: Path) -> None:
     (environment / "pyspark/version.py").unlink()
     use_matching_python_files()
     assert sys.path[0] == str(environment / "pyspark/python/lib/pyspark.zip")

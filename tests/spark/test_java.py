@@ -58,7 +58,7 @@ def linux_says(message: str, folder: Path, environment: pytest.MonkeyPatch) -> N
         ("-XX:+UseLargePages", "-XX:+UseLargePages"),
     ],
 )
-def test_who_asks_gets_them(
+def test_the_option_for_huge_pages_is_set_unless_the_user_set_another(
     before: str | None, after: str, tmp_path: Path, environment: pytest.MonkeyPatch
 ) -> None:
     linux_says("always [madvise] never\n", tmp_path, environment)
@@ -77,7 +77,7 @@ def test_what_is_chosen_for_every_java_holds(name: str, tmp_path: Path, environm
 
 
 @pytest.mark.parametrize("message", ["[always] madvise never\n", "always madvise [never]\n", "what?\n"])
-def test_nobody_asks_where_all_or_none_get_them(
+def test_no_option_is_set_if_linux_gives_huge_pages_to_all_or_no_programs(
     message: str, tmp_path: Path, environment: pytest.MonkeyPatch
 ) -> None:
     linux_says(message, tmp_path, environment)
@@ -86,7 +86,7 @@ def test_nobody_asks_where_all_or_none_get_them(
 
 
 @pytest.mark.parametrize("place", ["nowhere", "."])
-def test_nobody_asks_where_nothing_can_be_read(
+def test_no_option_is_set_if_the_huge_page_setting_of_linux_cannot_be_read(
     place: str, tmp_path: Path, environment: pytest.MonkeyPatch
 ) -> None:
     environment.setattr(java, "HUGE_PAGES", tmp_path / place)
@@ -97,7 +97,7 @@ def test_nobody_asks_where_nothing_can_be_read(
 
 @pytest.mark.skipif(huge_page_options() != ASKED_FOR, reason="no huge pages for who asks")
 @pytest.mark.skipif("UseTransparentHugePages" in os.environ.get(OPTIONS_VARIABLE, ""), reason="chosen otherwise")
-def test_the_java_of_a_session_asks(spark: SparkSession) -> None:
+def test_the_java_of_a_session_has_the_option_for_huge_pages(spark: SparkSession) -> None:
     jvm = spark._jvm  # noqa: SLF001 - Spark does not tell it
     assert jvm is not None
 
@@ -134,7 +134,7 @@ def test_a_small_heap_or_that_of_others_is_left_alone(heap: str | None) -> None:
 
 
 @pytest.mark.parametrize("name", [OPTIONS_VARIABLE, "PYSPARK_SUBMIT_ARGS", "spark-defaults.conf"])
-def test_a_collector_that_somebody_chose_is_kept(
+def test_the_garbage_collector_of_a_user_is_kept(
     name: str, tmp_path: Path, no_huge_pages: pytest.MonkeyPatch
 ) -> None:
     chosen = "-XX:+UseZGC"
@@ -155,13 +155,13 @@ def test_for_little_input_the_first_compiler_has_to_do(input_bytes: int | None, 
     assert options_within("1g", input_bytes) == asked_for
 
 
-def test_a_compiler_that_somebody_chose_is_kept(no_huge_pages: pytest.MonkeyPatch) -> None:
+def test_the_java_compiler_option_of_a_user_is_kept(no_huge_pages: pytest.MonkeyPatch) -> None:
     no_huge_pages.setenv(OPTIONS_VARIABLE, "-XX:TieredStopAtLevel=3")
 
     assert options_within("1g", 0) == ["-XX:TieredStopAtLevel=3"]
 
 
-def test_what_one_java_is_asked_for_is_not_asked_of_the_next(no_huge_pages: pytest.MonkeyPatch) -> None:
+def test_the_options_of_one_java_are_not_passed_to_the_next(no_huge_pages: pytest.MonkeyPatch) -> None:
     no_huge_pages.setenv(OPTIONS_VARIABLE, "-Xss4m")
 
     assert options_within("6g") == ["-Xss4m", PARALLEL_COLLECTOR, "-Xms6g"]

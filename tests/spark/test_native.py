@@ -101,7 +101,7 @@ def test_every_kind_of_stream_is_replayed_as_the_reference_plays_it(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_recompute_knows_nothing_late(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+def test_a_recompute_classifies_no_record_as_late(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     history = random_history(5)
     write_history(tmp_path / "data", history)
     content = native_definition(tmp_path / "data", window=WINDOWS[kind])
@@ -186,7 +186,7 @@ def test_a_sum_that_is_too_large_is_an_error_and_no_other_number(spark: SparkSes
 
 
 @pytest.mark.parametrize("failing", [1, 3])
-def test_where_the_native_engine_fails_spark_computes_and_the_log_says_so(
+def test_spark_computes_if_the_native_engine_fails_and_logs_a_message(
     spark: SparkSession,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,

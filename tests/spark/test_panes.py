@@ -15,7 +15,7 @@ AGGREGATES = {
 }
 
 
-def test_panes_hold_what_came_in_time_for_them_and_nothing_where_nothing_did(spark: SparkSession) -> None:
+def test_panes_aggregate_the_records_in_time_and_are_null_without_records(spark: SparkSession) -> None:
     rows = [("a", 1, "7", True, True), ("a", 2, "8", False, True), ("a", 2, "z", False, False)]
     rows.append(("b", 5, "q", False, False))
     timed = spark.createDataFrame(rows, "key string, x long, name string, is_on_time boolean, is_accepted boolean")

@@ -60,7 +60,9 @@ def replayed_as_expected(
 
 @pytest.mark.parametrize("kind", ["tumbling", "sliding", "session"])
 @pytest.mark.parametrize("of", [pa.int8(), pa.int64()], ids=str)
-def test_a_replay_tells_them_as_text(spark: SparkSession, tmp_path: Path, kind: str, of: pa.DataType) -> None:
+def test_a_replay_writes_numbers_of_partitions_as_text(
+    spark: SparkSession, tmp_path: Path, kind: str, of: pa.DataType
+) -> None:
     history, content = written(tmp_path / "data", of), definition(tmp_path / "data", kind)
 
     manifests = replayed_as_expected(spark, tmp_path, history, content)

@@ -70,7 +70,9 @@ def keyed(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
 
 
 @pytest.mark.parametrize("aggregates", [MERGING, NOT_MERGING], ids=["merging", "not merging"])
-def test_first_live_and_final_are_what_the_reference_says(spark: SparkSession, aggregates: dict[str, str]) -> None:
+def test_first_live_and_final_panes_of_sessions_equal_the_reference(
+    spark: SparkSession, aggregates: dict[str, str]
+) -> None:
     streams = streams_of(seed=2_013)
 
     results = by_stream(session_panes(played(spark, streams, aggregates)), len(streams))
@@ -101,7 +103,9 @@ def test_every_record_has_the_fate_that_the_reference_gives_it(spark: SparkSessi
 
 
 @pytest.mark.parametrize("aggregates", [MERGING, NOT_MERGING], ids=["merging", "not merging"])
-def test_every_firing_comes_in_its_order(spark: SparkSession, aggregates: dict[str, str]) -> None:
+def test_firings_of_sessions_equal_the_reference_in_content_and_order(
+    spark: SparkSession, aggregates: dict[str, str]
+) -> None:
     streams = streams_of(seed=2_015)
 
     results = by_stream(session_firings(played(spark, streams, aggregates)), len(streams))
@@ -117,7 +121,7 @@ def test_every_firing_comes_in_its_order(spark: SparkSession, aggregates: dict[s
 
 
 @pytest.mark.parametrize("aggregates", [MERGING, NOT_MERGING], ids=["merging", "not merging"])
-def test_a_recompute_knows_nothing_late(spark: SparkSession, aggregates: dict[str, str]) -> None:
+def test_a_recompute_classifies_no_record_as_late(spark: SparkSession, aggregates: dict[str, str]) -> None:
     streams = streams_of(seed=2_016)
     these = played(spark, streams, aggregates, is_replay=False)
 
@@ -232,7 +236,7 @@ def test_no_python_runs_in_a_recompute_nor_where_no_lateness_is(spark: SparkSess
     assert len(re.findall(PYTHON, physical_plan(session_panes(replayed)))) == 1
 
 
-def test_stragglers_are_told_from_events_in_time_within_one_scan_and_one_exchange(spark: SparkSession) -> None:
+def test_stragglers_are_separated_from_timely_events_in_one_scan_and_one_exchange(spark: SparkSession) -> None:
     events = spark.createDataFrame([("x", 0, -5, 0, 0, "A"), ("x", 10, 9, 1, 1, "A")], MET)
     units = find_sessions(
         events, ["key"], SessionColumns.from_settings(10, 0), {"n": "count(*)"}, is_replay=True

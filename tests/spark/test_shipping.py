@@ -68,7 +68,7 @@ def bare_python(tmp_path: Path) -> dict[str, str]:
     return environment | {"PYSPARK_PYTHON": python}
 
 
-def test_a_generator_of_ones_own_runs_on_executors_that_have_nothing_of_it(
+def test_a_custom_generator_runs_on_executors_without_its_package(
     tmp_path: Path, bare_python: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, text in {"__init__": "", "late": GENERATOR, "margins": "MARGIN_MS = 600_000\n"}.items():

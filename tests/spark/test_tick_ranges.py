@@ -172,7 +172,7 @@ def test_what_is_not_set_is_what_spark_takes(spark: SparkSession) -> None:
     assert 0 < module.max_driver_rows(spark) * module.CELL_BYTES <= 0.8 * 2**30
 
 
-def test_a_list_that_begins_late_tells_each_record_what_it_met(
+def test_a_list_of_ticks_with_a_late_start_gives_each_record_its_watermark(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(join, "_MAX_LISTED_TICKS", 10)

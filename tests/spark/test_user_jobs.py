@@ -70,7 +70,7 @@ def test_a_pandas_function_sees_the_pane_that_is_published(spark: SparkSession, 
 
 
 @pytest.mark.parametrize("kind", ["tumbling", "sliding", "session"])
-def test_a_job_is_told_the_fate_the_pane_and_the_watermark_of_each_record(
+def test_a_user_job_receives_the_fate_pane_and_watermark_of_each_record(
     spark: SparkSession, tmp_path: Path, kind: str
 ) -> None:
     history = random_history(seed=12, rows=250)

@@ -94,7 +94,7 @@ def status_of(plan: Plan) -> RunStatus:
         ("restatement", Verdict.WARN, False),
     ],
 )
-def test_the_definition_decides_when_an_approver_is_asked(
+def test_the_definition_and_the_verdict_decide_whether_approval_is_requested(
     tmp_path: Path, when: str, verdict: Verdict, *, is_asked: bool
 ) -> None:
     request = text_of(audited(staged(tmp_path, when), verdict))
@@ -190,7 +190,7 @@ def test_the_approver_has_a_report_that_shows_the_limit_the_changes_and_the_way_
     assert 'href="approval?' not in plan.folder.report.read_text()
 
 
-def test_a_rejected_run_whose_approver_is_asked_again_waits_again(tmp_path: Path) -> None:
+def test_a_rejected_run_waits_again_after_a_new_approval_request(tmp_path: Path) -> None:
     plan = audited(staged(tmp_path, "always"), Verdict.PASS)
     request_approval(plan, *TASK)
     record_approval(plan, REJECTED)
@@ -222,7 +222,7 @@ def test_a_rejected_run_has_a_ledger_row_and_a_report_and_keeps_its_staged_files
         publish_run(plan)
 
 
-def test_an_approver_who_is_asked_again_may_approve_and_nothing_is_computed_twice(tmp_path: Path) -> None:
+def test_an_approver_may_approve_a_rejected_run_without_a_new_computation(tmp_path: Path) -> None:
     plan = audited(staged(tmp_path, "always"), Verdict.PASS)
     record_approval(plan, REJECTED)
 

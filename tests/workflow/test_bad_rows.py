@@ -53,7 +53,7 @@ def clicks_of(published: list[dict[str, Any]]) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("mode", Mode)
-def test_every_bad_row_is_counted_where_it_came_from_and_no_other_row_changes(
+def test_every_bad_row_counts_in_its_source_partition_and_changes_no_other_row(
     spark: SparkSession, tmp_path: Path, mode: Mode
 ) -> None:
     write_clicks(tmp_path / "data/a.parquet", BAD_ROWS)
@@ -267,7 +267,7 @@ def test_a_replay_of_a_day_without_an_event_gives_nothing(spark: SparkSession, t
     assert [(each.events_read, each.fates, sum(each.files.values(), ())) for each in manifests] == [(0, {}, ())]
 
 
-def test_an_expression_that_names_no_instant_is_refused_by_the_job_which_alone_can_tell(
+def test_the_job_rejects_an_event_time_expression_that_is_not_an_instant(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     write_clicks(tmp_path / "data/a.parquet", [(None, None, "A", 0, "home")])
@@ -293,7 +293,7 @@ def test_an_expression_that_names_no_instant_is_refused_by_the_job_which_alone_c
         ),
     ],
 )
-def test_what_the_hints_say_works(
+def test_event_time_expressions_from_the_hints_work(
     spark: SparkSession, tmp_path: Path, expression: str, kind: pa.DataType, value: object
 ) -> None:
     write_clicks(

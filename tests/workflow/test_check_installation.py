@@ -44,7 +44,7 @@ def test_a_sound_installation_has_one_line_per_part_and_nothing_is_written(tmp_p
     assert [path.name for path in tmp_path.iterdir()] == ["clicks.toml"]
 
 
-def test_a_java_that_is_missing_is_told_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_reports_a_missing_java_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert lines(tmp_path, "java") == [
         (
@@ -54,7 +54,7 @@ def test_a_java_that_is_missing_is_told_with_the_remedy(tmp_path: Path, monkeypa
     ]
 
 
-def test_a_pyspark_that_pip_has_overwritten_is_told_with_the_command_that_restores_it(
+def test_doctor_reports_an_overwritten_pyspark_with_the_command_to_restore_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(tmp_path, "pyspark", "4.3.0")
@@ -73,7 +73,7 @@ def test_a_pyspark_that_pip_has_overwritten_is_told_with_the_command_that_restor
     assert lines(tmp_path, "spark") == [f"warn  spark        {overwritten}; {used}; {remedy}"]
 
 
-def test_a_definition_with_an_error_is_told(tmp_path: Path) -> None:
+def test_doctor_reports_an_invalid_definition(tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_text("name =")
     assert lines(tmp_path, "definitions") == [
         "ok    definitions  2 in <folder>",
@@ -81,14 +81,14 @@ def test_a_definition_with_an_error_is_told(tmp_path: Path) -> None:
     ]
 
 
-def test_a_misspelt_variable_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_warns_of_a_misspelled_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BACKSTREAM_HOEM", "a")
     assert lines(tmp_path, "settings")[1:] == [
         "warn  settings     BACKSTREAM_HOEM is not a setting and has no effect; did you mean BACKSTREAM_HOME?"
     ]
 
 
-def test_a_folder_that_nobody_may_write_to_is_told() -> None:
+def test_doctor_reports_a_home_folder_without_write_permission() -> None:
     found = [str(each) for each in check_installation(Home(Path("/proc/home"))) if each.part == "home"]
     assert found == [
         (
@@ -98,7 +98,7 @@ def test_a_folder_that_nobody_may_write_to_is_told() -> None:
     ]
 
 
-def test_a_catalog_that_cannot_be_reached_is_told_without_its_password(
+def test_doctor_reports_an_unreachable_catalog_without_its_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(CATALOG_VARIABLE, "postgresql+psycopg2://me:secret@127.0.0.1:9/lake")
@@ -121,14 +121,16 @@ def test_a_warehouse_in_a_store_is_written_to_and_left_as_it_was(
     assert s3.keys(place) == set()
 
 
-def test_keys_that_the_store_refuses_are_told(tmp_path: Path, s3: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_reports_access_keys_that_the_store_rejects(
+    tmp_path: Path, s3: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(WAREHOUSE_VARIABLE, s3.address("lake/a", "wrong"))
     (line,) = lines(tmp_path, "warehouse")
     assert line.startswith("fail  warehouse    cannot use the warehouse s3://lake/a: ")
     assert "wrong" not in line
 
 
-def test_a_catalog_in_which_nobody_can_create_a_table_is_told(
+def test_doctor_reports_a_catalog_without_write_permission(
     tmp_path: Path, postgres: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = postgres.new_database()

@@ -168,7 +168,7 @@ def test_a_stream_begins_and_ends_with_its_first_and_last_arrival_unless_its_clo
         ('arrival_time = "arrived_at"\n', ArrivalOrder.UNKNOWN),
     ],
 )
-def test_a_plan_says_what_the_order_of_arrival_rests_on(
+def test_a_plan_records_how_arrival_order_is_determined(
     tmp_path: Path, left_out: str, arrival_order: ArrivalOrder
 ) -> None:
     write_clicks(tmp_path / "data/a.parquet", ONE_DAY)
@@ -248,7 +248,7 @@ def test_a_chunk_reads_on_until_its_last_window_ends(days: Days, window: str, re
     assert days.chunks(window, "1d")[0] == ("0000", "01-02", read_until, files)
 
 
-def test_a_chunk_without_events_reads_nothing_but_files_that_do_not_tell(days: Days) -> None:
+def test_a_chunk_without_events_reads_only_files_with_unknown_times(days: Days) -> None:
     assert days.chunks(TUMBLING, "1d", until="2024-03-06")[4] == ("0004", "05-06", "06T00:00", "unknown")
 
 

@@ -61,7 +61,7 @@ def test_no_record_readable_is_refused_with_reasons_and_an_example(spark: SparkS
     assert "for example '0h' in a.parquet" in error
 
 
-def test_records_that_all_came_twice_are_refused_unless_duplicates_are_looked_for(
+def test_a_run_with_all_records_repeated_is_refused_without_deduplication(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     rows = [(at(f"1 {hour:02}:00"), at(f"1 {hour:02}:01"), "A", hour, "home") for hour in HOURS]
