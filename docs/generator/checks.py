@@ -6,13 +6,17 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from backstream.quality.suites import FRAMES, list_suites, load_suite
+from backstream.quality.suites import FRAMES, PARAMETERS, list_suites, load_suite
 from backstream.runs.home import bundled_folder
 from docs.generator.markdown import code, document, prose, table
 
 _INTRODUCTION = """\
 Each suite is a JSON file in `expectations`, in the format of Great Expectations. A limit in capitals is a
-parameter: a run takes its value from the section `[quality]` of the [definition](definition-keys.md)."""
+parameter: a run takes its value from the section `[quality]` of the [definition](definition-keys.md). The last
+table lists the parameters."""
+_PARAMETERS = """\
+A suite refers to a limit by `{"$PARAMETER": "late_ratio_warn"}`. `mostly` is the minimum share of rows that meet
+an expectation, so that its parameters are 1 minus the limit."""
 _COLUMN = "column"
 _PARAMETER = "$PARAMETER"
 _COLUMNS_TOGETHER = 10
@@ -23,7 +27,9 @@ def page() -> str:
     blocks = [block for name in list_suites() for block in _suite(name)]
     rows = ((code(name), _list_names(columns)) for name, columns in FRAMES.items())
     frames = ["## Frames", "Each check reads one frame of the audit.", table(["frame", "columns"], rows)]
-    return document("Checks", _INTRODUCTION, *blocks, *frames)
+    keys = ((code(name), code(source)) for name, source in PARAMETERS.items())
+    parameters = ["## Parameters", _PARAMETERS, table(["parameter", "value from `[quality]`"], keys)]
+    return document("Checks", _INTRODUCTION, *blocks, *frames, *parameters)
 
 
 def _suite(name: str) -> Iterator[str]:

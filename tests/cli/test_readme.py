@@ -58,6 +58,7 @@ def test_the_commands_publish_your_own_events(tmp_path: Path) -> None:
     plan, run, show = (each.stdout for each in ended)
     assert "2026-01-01T00:00Z to 2026-01-08T00:00Z" in plan
     assert "published  500 rows to table orders, replacing 0" in run
+    assert run.count("\nall ") == 1  # the source has no partitions
     assert len(re.findall(r"shop \d", show)) == 10
 
 

@@ -37,6 +37,7 @@ from backstream.runs.table_schemas import (
 )
 
 EXPECTATIONS = Path(__file__).parents[2] / "expectations"
+RECORDED = Path(__file__).with_name("stored_names.json")
 _JSON: dict[str, type[Any]] = {
     "plan": Plan,
     "plan.chunks": Chunk,
@@ -144,3 +145,7 @@ def _checks() -> Iterator[str]:
         for entry in json.loads(file.read_text(encoding="utf-8"))["expectations"]:
             yield f"{file.stem}: {entry['description']}"
             yield f"frame {entry['meta']['frame']}: {entry['kwargs'].get('column', '')}".rstrip(": ")
+
+
+if __name__ == "__main__":
+    RECORDED.write_text(json.dumps(stored_names(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -99,7 +99,7 @@ class Quality(Section):
     late_ratio: Limits = Limits(warn=0.05, fail=0.25)
     """The share of late and dropped events."""
     dropped_ratio: Limits = Limits(warn=0.05, fail=0.25)
-    """`late_ratio` limits the share of late and dropped events, and `dropped_ratio` the share of dropped ones."""
+    """The share of dropped events."""
     missing_ratio: Limits = Limits(warn=0.0, fail=0.25)
     """Share of expected windows (per source partition) without events."""
     quarantined_ratio: Limits = Limits(warn=0.0, fail=0.01)

@@ -213,7 +213,7 @@ def _evaluate_entry(
         expectation=entry.type,
         severity=entry.severity,
         outcome=_outcome(result, entry.severity),
-        observed=_observed_text(result, entry, frame),
+        observed=_observed_text(result, entry, kwargs, frame),
         column=kwargs.get("column"),
         limit=expectation_text(kwargs, entry.frame),
         unexpected_count=result.unexpected,
@@ -228,9 +228,11 @@ def _outcome(result: ExpectationResult, severity: Severity) -> CheckOutcome:
     return CheckOutcome.PASS if result.is_met else _OUTCOMES_OF_FAILURE[severity]
 
 
-def _observed_text(result: ExpectationResult, entry: SuiteEntry, frame: pd.DataFrame) -> str:
+def _observed_text(
+    result: ExpectationResult, entry: SuiteEntry, kwargs: Mapping[str, Any], frame: pd.DataFrame
+) -> str:
     """Return the value of a run; otherwise the number of failing rows and the largest deviation."""
-    column = entry.kwargs.get("column")
+    column = kwargs.get("column")
     if result.error:
         return f"could not run: {result.error}"
     if result.observed is not None:
@@ -239,7 +241,7 @@ def _observed_text(result: ExpectationResult, entry: SuiteEntry, frame: pd.DataF
         name = column.removeprefix("unbanded_").replace("_", " ")
         return f"{name}: {cell_text(to_json(frame[column].iloc[0]), column)}"
     counted = rows_text(result.unexpected, result.elements, entry.frame)
-    first_row = sort_by_deviation(result, column).head(1)
+    first_row = sort_by_deviation(result, kwargs).head(1)
     if column and is_measured(first_row, column):
         return f"{counted}, the worst {cell_text(to_json(first_row[column].iloc[0]), column)}"
     return counted

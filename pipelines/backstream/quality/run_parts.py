@@ -257,7 +257,7 @@ def name_failing_rows(
 
 def _rows(result: ExpectationResult, entry: SuiteEntry, kwargs: Mapping[str, Any], column: str) -> Iterator[Row]:
     names = [*_NAME_COLUMNS[entry.frame], column]
-    for row in sort_by_deviation(result, column).head(_MAX_FAILING_ROWS).to_dict("records"):
+    for row in sort_by_deviation(result, kwargs).head(_MAX_FAILING_ROWS).to_dict("records"):
         values: Mapping[str, Any] = {str(name): value for name, value in row.items()}
         expected, found = expected_and_found(values, column, kwargs, entry.frame)
         named = {name: to_json(values[name]) for name in names if name in values}
@@ -279,12 +279,23 @@ def _command_for(row: Mapping[str, Any], plan: Plan) -> str:
     return f"backstream show {plan.dataset} --since {since} --until {until}"
 
 
-def sort_by_deviation(result: ExpectationResult, column: str | None) -> pd.DataFrame:
-    """Return the failing rows, with the largest deviation first if the column is a number."""
-    rows = result.failing
+def sort_by_deviation(result: ExpectationResult, kwargs: Mapping[str, Any]) -> pd.DataFrame:
+    """Return the failing rows, with the largest deviation first if the column is a number.
+
+    The deviation is the distance to the nearest limit (`min_value` or `max_value`), or without limits the absolute
+    value.
+    """
+    rows, column = result.failing, kwargs.get("column")
     if not column or not is_measured(rows, column):
         return rows
-    return rows.sort_values(column, key=abs, ascending=column == "completeness", kind="stable")
+    low, high = (kwargs.get(key) for key in ("min_value", "max_value"))
+    if low is None and high is None:
+        return rows.sort_values(column, key=abs, ascending=False, kind="stable")
+    beyond = [rows[column] - high] if high is not None else []
+    below = [low - rows[column]] if low is not None else []
+    deviation = pd.concat([*beyond, *below], axis=1).max(axis=1)
+    order = deviation.sort_values(ascending=False, kind="stable").index
+    return rows.reindex(order)
 
 
 def is_measured(rows: pd.DataFrame, column: str) -> bool:

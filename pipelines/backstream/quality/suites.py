@@ -15,10 +15,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from backstream.definition.model import Definition
+from backstream.definition.run_sections import Quality
 from backstream.errors import SpecError, StorageError, format_problems
 from backstream.quality.audit_frame import PARTITION_COLUMNS, RUN_COLUMNS, WINDOW_COLUMNS
 from backstream.quality.bands import BAND_COLUMNS
@@ -70,44 +72,35 @@ class Suite:
     entries: tuple[SuiteEntry, ...]
 
 
+PARAMETERS = {
+    "late_ratio_warn": "late_ratio.warn",
+    "late_ratio_fail": "late_ratio.fail",
+    "dropped_ratio_warn": "dropped_ratio.warn",
+    "dropped_ratio_fail": "dropped_ratio.fail",
+    "missing_ratio_warn": "missing_ratio.warn",
+    "missing_ratio_fail": "missing_ratio.fail",
+    "present_ratio_warn": "1 - missing_ratio.warn",
+    "present_ratio_fail": "1 - missing_ratio.fail",
+    "quarantined_ratio_warn": "quarantined_ratio.warn",
+    "quarantined_ratio_fail": "quarantined_ratio.fail",
+    "duplicate_ratio_warn": "duplicate_ratio.warn",
+    "duplicate_ratio_fail": "duplicate_ratio.fail",
+    "rows_ratio_fail": "rows_ratio",
+    "usual_ratio": "1 - bands.outside_ratio",
+}
+"""The keys of `[quality]` behind the parameters of suites. A minimum share (`mostly`) is 1 minus its limit."""
+_COMPLEMENT = "1 - "
+
+
 def suite_parameters(definition: Definition) -> dict[str, float]:
     """Return the limits of a definition, which a suite uses by `{"$PARAMETER": ...}`; ratios between 0 and 1."""
-    quality = definition.quality
-    late, dropped, missing = quality.late_ratio, quality.dropped_ratio, quality.missing_ratio
-    return {
-        "late_ratio_warn": late.warn,
-        "late_ratio_fail": late.fail,
-        "dropped_ratio_warn": dropped.warn,
-        "dropped_ratio_fail": dropped.fail,
-        "missing_ratio_warn": missing.warn,
-        "missing_ratio_fail": missing.fail,
-        "present_ratio_warn": _complement(missing.warn),
-        "present_ratio_fail": _complement(missing.fail),
-        "quarantined_ratio_warn": quality.quarantined_ratio.warn,
-        "quarantined_ratio_fail": quality.quarantined_ratio.fail,
-        "duplicate_ratio_warn": quality.duplicate_ratio.warn,
-        "duplicate_ratio_fail": quality.duplicate_ratio.fail,
-        "rows_ratio_fail": quality.rows_ratio,
-        "usual_ratio": _complement(quality.bands.outside_ratio),
-    }
+    return {name: _value_of(definition.quality, source) for name, source in PARAMETERS.items()}
 
 
-PARAMETER_NAMES = (
-    "late_ratio_warn",
-    "late_ratio_fail",
-    "dropped_ratio_warn",
-    "dropped_ratio_fail",
-    "missing_ratio_warn",
-    "missing_ratio_fail",
-    "present_ratio_warn",
-    "present_ratio_fail",
-    "quarantined_ratio_warn",
-    "quarantined_ratio_fail",
-    "duplicate_ratio_warn",
-    "duplicate_ratio_fail",
-    "rows_ratio_fail",
-    "usual_ratio",
-)
+def _value_of(quality: Quality, source: str) -> float:
+    value: float = attrgetter(source.removeprefix(_COMPLEMENT))(quality)
+    # The margin for rounding lets a share pass that equals the limit.
+    return max(0.0, 1 - value - 1e-9) if source.startswith(_COMPLEMENT) else value
 
 
 def list_suites(folder: Path | None = None) -> tuple[str, ...]:
@@ -280,7 +273,7 @@ def _argument_problems(kwargs: Mapping[str, Any], frame: str) -> list[str]:
     problems = []
     for key, value in kwargs.items():
         if _is_parameter(value):
-            if value[_PARAMETER_KEY] not in PARAMETER_NAMES:
+            if value[_PARAMETER_KEY] not in PARAMETERS:
                 problems.append(f"{key} has an unknown parameter {value[_PARAMETER_KEY]!r}")
         elif _PARAMETER_KEY in json.dumps(value):
             problems.append(f"{key} must be a parameter as a whole, got {json.dumps(value)}")
@@ -323,8 +316,3 @@ def _frame_of(entry: Mapping[str, Any]) -> Any:
 
 def _is_parameter(value: Any) -> bool:
     return isinstance(value, dict) and set(value) == {_PARAMETER_KEY} and isinstance(value[_PARAMETER_KEY], str)
-
-
-def _complement(share: float) -> float:
-    """Return 1 - share, minus a margin for rounding, so that a share equal to the limit passes."""
-    return max(0.0, 1 - share - 1e-9)

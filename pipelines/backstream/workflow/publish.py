@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from backstream.errors import BackstreamError, CatalogError, ConflictError, QualityError
 from backstream.eventtime.instants import SECOND_MS
-from backstream.eventtime.records import Fate
+from backstream.eventtime.records import ONLY_PARTITION, Fate
 from backstream.lake import planned_tables
 from backstream.lake.catalog import open_catalog_for_writing
 from backstream.lake.ledger import RunRow, record_run, run_row
@@ -137,13 +137,17 @@ def _published_rows_text(plan: Plan) -> str:
 
 
 def _fate_lines(manifests: Sequence[Manifest]) -> list[str]:
-    """Return a line per source partition and one for all; the events of a line are the sum of its fates."""
+    """Return a line per source partition, if the source has some, and one for all.
+
+    The events of a line are the sum of its fates.
+    """
     by_partition = sum_fates(list(manifests))
     fates = [fate for fate in Fate if any(fate in counts for counts in by_partition.values())]
     total = {str(fate): sum(counts.get(fate, 0) for counts in by_partition.values()) for fate in fates}
     width = max([9, *(len(partition) for partition in by_partition)])
     names = [f"{'partition':<{width}}", f"{'events':>11}", " ", *(f"{fate:>11}" for fate in fates)]
-    rows = [*sorted(by_partition.items()), ("all", total)]
+    own = {} if [*by_partition] == [ONLY_PARTITION] else by_partition
+    rows = [*sorted(own.items()), (ONLY_PARTITION, total)]
     return [" ".join(names), *(_fate_line(name.ljust(width), counts, fates) for name, counts in rows)]
 
 
