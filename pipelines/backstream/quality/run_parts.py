@@ -8,6 +8,7 @@ from itertools import islice
 from statistics import median
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
@@ -291,11 +292,9 @@ def sort_by_deviation(result: ExpectationResult, kwargs: Mapping[str, Any]) -> p
     low, high = (kwargs.get(key) for key in ("min_value", "max_value"))
     if low is None and high is None:
         return rows.sort_values(column, key=abs, ascending=False, kind="stable")
-    beyond = [rows[column] - high] if high is not None else []
-    below = [low - rows[column]] if low is not None else []
-    deviation = pd.concat([*beyond, *below], axis=1).max(axis=1)
-    order = deviation.sort_values(ascending=False, kind="stable").index
-    return rows.reindex(order)
+    values = rows[column].to_numpy()
+    beyond = [*([values - high] if high is not None else []), *([low - values] if low is not None else [])]
+    return rows.iloc[np.argsort(-np.max(beyond, axis=0), kind="stable")]
 
 
 def is_measured(rows: pd.DataFrame, column: str) -> bool:
