@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 ACCESS_LOG = "access log"
 """Format of a web server's log; backstream reads it as CSV that is separated by spaces."""
+_TEXT_FORMATS = {"json", "csv", ACCESS_LOG}
 _FORMATS_BY_SUFFIX = {
     **dict.fromkeys((".parquet", ".parq", ".pq"), "parquet"),
     **dict.fromkeys((".json", ".jsonl", ".ndjson"), "json"),
@@ -49,7 +50,7 @@ class ArchiveFile:
 class Archive:
     """The files of one format that lie at a location.
 
-    `location` is the text of the user, and `others` are the paths of files of other formats.
+    `location` is the text of the user, and `others` are the paths of files that a run must not read.
     """
 
     location: str
@@ -143,7 +144,10 @@ def list_archive(location: str) -> Archive:
     format_name = sizes.most_common(1)[0][0]
     chosen = tuple(file for file in files if file.format == format_name)
     paths = {file.path for file in chosen}
-    others = tuple(info.path for info in infos if info.path not in paths)
+    # A run reads an empty file of text as no records; an empty file of another format is damaged.
+    others = tuple(
+        info.path for info in infos if info.path not in paths and (info.size or format_name not in _TEXT_FORMATS)
+    )
     return Archive(location, filesystem, root, format_name, chosen, others)
 
 
