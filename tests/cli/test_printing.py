@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -91,11 +92,10 @@ def test_text_is_written_as_the_standard_library_writes_it_row_by_row(capsys: py
     writer = csv.DictWriter(wanted, ODD.column_names, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
+    expected = re.sub(r"^,", '"",', wanted.getvalue(), count=1, flags=re.MULTILINE)  # not null
     plain = [row | {"fare": None if row["fare"] is None else str(row["fare"])} for row in rows]
 
-    assert told(RowFormat.CSV, capsys, ODD).replace('"a\rb"', "a\rb") == wanted.getvalue().replace(
-        '"a\rb"', "a\rb"
-    )
+    assert told(RowFormat.CSV, capsys, ODD).replace('"a\rb"', "a\rb") == expected.replace('"a\rb"', "a\rb")
     assert told(RowFormat.JSON, capsys, ODD) == "".join(json.dumps(row) + "\n" for row in plain)
 
 

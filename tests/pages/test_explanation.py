@@ -68,7 +68,7 @@ def test_a_row_that_differs_from_the_input_is_red(records: PageStore) -> None:
 
 
 def test_what_cannot_be_explained_has_a_sentence(records: PageStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    for window, keys in (("soon", ()), (WINDOW, ("page",)), (WINDOW, ("day=1",)), ("2030-01-01", ("page=home",))):
+    for window, keys in (("soon", ()), (WINDOW, ("=home",)), (WINDOW, ("day=1",)), ("2030-01-01", ("page=home",))):
         page = explain(records, window, *keys)
         assert (page.status, "No explanation" in page.html) == (404, True)
     assert "the key of visits has the columns page, got day" in explain(records, WINDOW, "day=1").html

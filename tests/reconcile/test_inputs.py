@@ -19,9 +19,12 @@ from backstream.cli import app
 from backstream.eventtime.instants import instant_ms
 from backstream.lake.catalog import open_catalog_for_writing
 from backstream.lake.catalog_address import table_identifier
+from backstream.reconcile.frames import ColumnMapping, ColumnMappings
+from backstream.reconcile.live_side import load_live_output
 from backstream.reconcile.reconcile import ReconcileRequest, reconcile_dataset
 from backstream.reconcile.rules import Cause
 from backstream.runs.dataset_state import load_reconciled_days
+from backstream.runs.home import Home
 from backstream.variables import HOME_VARIABLE
 
 Command = Callable[..., Result]
@@ -230,3 +233,15 @@ def test_the_example_of_the_documentation_is_what_is_printed(
     block = (CHECKOUT / "docs" / "reconcile.md").read_text(encoding="utf-8").split("```")[1]
     shown = block.strip().split("\n", 1)[1].replace("cli.ad5e5236f8a8", published.plan.run_id)
     assert [line.rstrip() for line in said.splitlines() if line] == [line for line in shown.splitlines() if line]
+
+
+def test_an_empty_csv_cell_is_null_and_two_quotes_are_an_empty_text(tmp_path: Path) -> None:
+    file = tmp_path / "live.csv"
+    file.write_text('start,page,clicks\n0,,1\n0,"",2\n0,null,3\n0,,\n')
+    start, page, clicks = (ColumnMapping(name, name) for name in ("start", "page", "clicks"))
+    columns = ColumnMappings(start, None, (page,), (clicks,))
+
+    rows = load_live_output(str(file), Home(tmp_path)).rows(columns, {"page": pa.string(), "clicks": pa.int64()})
+
+    assert rows["page"].to_pylist() == [None, "", "null", None]
+    assert rows["clicks"].to_pylist() == [1, 2, 3, None]

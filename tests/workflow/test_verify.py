@@ -281,3 +281,20 @@ def test_a_window_or_a_key_that_is_not_there(tmp_path: Path) -> None:
         explain_window(home, "clicks", "2024-03-01T00:00Z", {})
     unknown = explain_window(home, "clicks", "2024-03-01T00:00Z", {"page": "nobody"})
     assert (unknown.row, unknown.is_confirmed, len(unknown.recomputed.records)) == (None, True, 0)
+
+
+def test_a_null_key_is_explained_and_not_taken_for_the_text_none(tmp_path: Path) -> None:
+    named = [(*click[:3], click[3] + 60_000, "None") for click in clicks()[:1]]
+    unnamed = [(*click[:3], click[3] + 50_000, None) for click in clicks()[:3]]
+    publish(tmp_path, [*clicks(), *named, *unnamed])
+    home = Home(tmp_path / "home")
+
+    null, text = (explain_window(home, "clicks", "2024-03-01T00:00Z", {"page": key}) for key in (None, "None"))
+    command = backstream(
+        "explain", "clicks", "--window", "2024-03-01T00:00Z", "--key", "page", home=tmp_path / "home"
+    )
+
+    assert [found.row and found.row["clicks"] for found in (null, text)] == [3, 1]
+    assert (null.is_confirmed, text.is_confirmed) == (True, True)
+    assert command.exit_code == 0, command.output
+    assert "published         clicks 3" in command.stdout

@@ -109,7 +109,7 @@ def explain(
     Args:
         dataset: name of the dataset.
         window: start of the window, e.g., `2013-02-09T10:00Z`; `START/END` if several windows start then.
-        key: values of the key columns.
+        key: values of the key columns; None is null.
         home: home folder; by default `$BACKSTREAM_HOME`, or `.backstream` in the working directory.
 
     Raises:
@@ -119,9 +119,7 @@ def explain(
     """
     from backstream.workflow.explain import explain_window
 
-    return explain_window(
-        open_home(home), dataset, window, {name: str(value) for name, value in (key or {}).items()}
-    )
+    return explain_window(open_home(home), dataset, window, _key_texts(key or {}))
 
 
 def verify(run: str | Path | Plan, sample: int = 200, *, seed: int = 0, home: str | Path | None = None) -> Receipt:
@@ -165,3 +163,7 @@ def hand_over(
     at_ms = instant_ms(instant_text_of(at), "at")
     _, written = hand_over_run(load_run_plan(run, home), at_ms, None if folder is None else Path(folder))
     return written
+
+
+def _key_texts(key: Mapping[str, object]) -> dict[str, str | None]:
+    return {name: None if value is None else str(value) for name, value in key.items()}

@@ -29,7 +29,8 @@ def explain_command(
         ),
     ],
     key: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Value of a key column, e.g., carrier=AA")
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Value of a key column, e.g., carrier=AA, or carrier for null"),
     ] = None,
     against: Annotated[
         str | None,
@@ -108,19 +109,19 @@ def verify_command(
             raise typer.Exit(1)
 
 
-def _parse_key(texts: list[str]) -> dict[str, str]:
-    """Return the values of key columns by name.
+def _parse_key(texts: list[str]) -> dict[str, str | None]:
+    """Return the values of key columns by name; a name alone is null.
 
     Raises:
-        SpecError: when a text is not `NAME=VALUE`, or a name occurs twice.
+        SpecError: when a text has no name, or a name occurs twice.
     """
-    values: dict[str, str] = {}
+    values: dict[str, str | None] = {}
     for text in texts:
         name, separator, value = text.partition("=")
-        if not separator or name in values:
-            msg = f"--key must be NAME=VALUE, once for each key column, got {text!r}"
+        if not name or name in values:
+            msg = f"--key must be NAME=VALUE, or NAME for null, once for each key column, got {text!r}"
             raise SpecError(msg)
-        values[name] = value
+        values[name] = value if separator else None
     return values
 
 

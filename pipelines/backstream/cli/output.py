@@ -92,6 +92,8 @@ def _column_text(column: pa.Array, to_text: Callable[[Any], str]) -> pa.Array:
 def _csv_text(value: object) -> str:
     """Return a value as a CSV cell, in quotes if it contains a delimiter."""
     text = str(_plain(value))
+    if value == "":
+        return '""'  # nothing is null
     return '"' + text.replace('"', '""') + '"' if _SPECIAL.search(text) else text
 
 

@@ -94,8 +94,8 @@ class RawInput:
             raise PlanError(msg)
         return cls(plan, definition)
 
-    def parse_key(self, texts: Mapping[str, str]) -> tuple[Any, ...]:
-        """Return the values of a key in the types of its columns.
+    def parse_key(self, texts: Mapping[str, str | None]) -> tuple[Any, ...]:
+        """Return the values of a key in the types of its columns; None is null.
 
         Raises:
             SpecError: when a column is missing or unknown, or a value does not have its type.
@@ -110,7 +110,9 @@ class RawInput:
             raise SpecError(msg)
         return tuple(self._parse_value(name, texts[name]) for name in names)
 
-    def _parse_value(self, name: str, text: str) -> Any:
+    def _parse_value(self, name: str, text: str | None) -> Any:
+        if text is None:
+            return None
         kind = self.plan.columns[name]
         with open_shared_database() as database:
             query = f"SELECT TRY_CAST(? AS {duckdb_type(kind)})"

@@ -40,7 +40,7 @@ _WIDE, _NARROW = Frame(96, 12, 1_000, 260), Frame(88, 12, 250, 220)
 
 @dataclass(frozen=True, slots=True)
 class _ListedRow:
-    """A published row of a window; `query` is the address of its explanation, empty for a key with a null."""
+    """A published row of a window; `query` is the address of its explanation."""
 
     key: str
     record_count: int
@@ -54,7 +54,7 @@ def explanation_page(records: PageStore, dag_id: str, window: str, keys: Sequenc
         records: the files of the home.
         dag_id: a DAG of the dataset.
         window: the start of the window, or `START/END`.
-        keys: a text `NAME=VALUE` for each key column.
+        keys: a text `NAME=VALUE`, or `NAME` for null, for each key column.
     """
     found = datasets.find_dataset(records, dag_id)
     if found is None:
@@ -90,21 +90,27 @@ def _key_columns(home: Home, dataset: str, rows: Sequence[Mapping[str, Any]]) ->
     return tuple(plan.definition["source"]["key"])
 
 
-def _split(text: str) -> tuple[str, str]:
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _split(text: str) -> tuple[str, str | None]:
     name, separator, value = text.partition("=")
-    if not separator:
-        msg = f"a key must be NAME=VALUE, got {text!r}"
+    if not name:
+        msg = f"a key must be NAME=VALUE, or NAME for null, got {text!r}"
         raise SpecError(msg)
-    return name, value
+    return name, value if separator else None
 
 
-def _require_few_records(rows: Sequence[Mapping[str, Any]], values: Mapping[str, str], dataset: str) -> None:
+def _require_few_records(
+    rows: Sequence[Mapping[str, Any]], values: Mapping[str, str | None], dataset: str
+) -> None:
     """Check that the row of a key does not have more records than a request can recompute.
 
     Raises:
         PlanError: with the command that explains it.
     """
-    own = [row for row in rows if all(str(row.get(name)) == value for name, value in values.items())]
+    own = [row for row in rows if all(_text(row.get(name)) == value for name, value in values.items())]
     count = max((row[RECORD_COUNT] for row in own), default=0)
     if count > MAX_RECOMPUTED:
         msg = (
@@ -139,9 +145,9 @@ def _list_row(dag_id: str, row: Mapping[str, Any], names: Sequence[str]) -> _Lis
     arguments = [
         ("dag_id", dag_id),
         ("window", window),
-        *(("key", f"{name}={value}") for name, value in values.items()),
+        *(("key", name if value is None else f"{name}={value}") for name, value in values.items()),
     ]
-    return _ListedRow(key, row[RECORD_COUNT], "" if None in values.values() else urlencode(arguments))
+    return _ListedRow(key, row[RECORD_COUNT], urlencode(arguments))
 
 
 def _row_page(found: datasets.Dataset, window: str, explanation: Explanation) -> Page:

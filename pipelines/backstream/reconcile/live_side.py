@@ -99,7 +99,14 @@ def _csv_reader(columns: ColumnMappings, types: Mapping[str, pa.DataType]) -> Ca
     ours = {column.theirs: types[column.name] for column in (*columns.keys, *columns.aggregates)}
     kinds = {name: pa.float64() if is_number_type(kind) else kind for name, kind in ours.items()}
     names = list(dict.fromkeys(column.theirs for column in columns.all()))
-    options = pacsv.ConvertOptions(column_types=kinds, include_columns=names)
+    # As `show --format csv` writes texts: an empty cell is null, and "" is an empty text.
+    options = pacsv.ConvertOptions(
+        column_types=kinds,
+        include_columns=names,
+        null_values=[""],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
     return lambda file: pacsv.read_csv(file, convert_options=options)
 
 

@@ -84,7 +84,7 @@ class Explanation:
         return not self.differences
 
 
-def explain_window(home: Home, dataset: str, window: str, key: Mapping[str, str]) -> Explanation:
+def explain_window(home: Home, dataset: str, window: str, key: Mapping[str, str | None]) -> Explanation:
     """Return the explanation of a published row.
 
     Args:
@@ -92,7 +92,7 @@ def explain_window(home: Home, dataset: str, window: str, key: Mapping[str, str]
         dataset: the dataset.
         window: the start of the window, or `START/END`; sessions and cumulating windows need the end if there are
             several with this start.
-        key: the values of all key columns as text.
+        key: the values of all key columns as text; None is null.
 
     Raises:
         SpecError: when no window begins then, or the key does not fit.
