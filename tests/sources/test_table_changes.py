@@ -273,6 +273,18 @@ def test_columns_follow_their_field_ids(world: World) -> None:
     )
 
 
+def test_a_renamed_column_of_the_table_is_an_error_until_the_definition_names_it(world: World) -> None:
+    world.append(make_events(10))
+    world.sync()
+    with world.archive.table() as table, table.update_schema() as update:
+        update.rename_column("amount", "total")
+
+    with pytest.raises(SpecError, match="has no column 'amount'") as refused:
+        world.sync()
+
+    assert str(refused.value).endswith("hint: if a column was renamed, write its new name into the definition")
+
+
 @pytest.mark.parametrize(
     ("condition", "is_wanted", "files"),
     [

@@ -99,6 +99,11 @@ class TableFiles:
     table: Table
     scans: Mapping[RawFile, FileScanTask]
 
+    @property
+    def column_names(self) -> list[str]:
+        """The top-level columns of the current schema."""
+        return [field.name for field in self.table.schema().fields]
+
     def table_file(self, file: RawFile) -> TableFile:
         """Return the description of a file for tasks; the metadata is that of the table without its history."""
         history: dict[str, Any] = {

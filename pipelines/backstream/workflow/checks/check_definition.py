@@ -95,6 +95,7 @@ def _find_files(checked: CheckedDefinition, home: Home) -> CheckedDefinition:
     files: list[RawFile] = []
     for single in prepared.list_single_sources(definition):
         with RawSource.open(single, home, checked.place) as source:
+            source.require_columns()
             files += source.files
             if source.is_local:
                 require_known_compressions(single.source, (file.path for file in source.files))

@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING, Self
 
 from backstream.definition.columns import source_columns
 from backstream.definition.model import Definition
-from backstream.definition.prepared import copies_folder, list_paths, prepared_folder, reason_to_copy
-from backstream.errors import PlanError, StorageError
+from backstream.definition.prepared import (
+    copies_folder,
+    list_paths,
+    prepared_folder,
+    reason_to_convert,
+    reason_to_copy,
+)
+from backstream.errors import PlanError, SpecError, StorageError
 from backstream.runs.home import Home
 from backstream.runs.input_files import FileList
 from backstream.source.copies import CopyFolder, FetchResult, FetchTask
@@ -63,6 +69,27 @@ class RawSource:
     def is_local(self) -> bool:
         """Return whether Spark reads the files where they are."""
         return reason_to_copy(self.definition.source) is None
+
+    def require_columns(self) -> None:
+        """Check that a table has the columns of the definition; those of converted sources may be computed.
+
+        A file of a table may lack a column, and then its values are null. A column that the table itself lacks was
+        renamed or removed.
+
+        Raises:
+            SpecError: with the missing columns, and those of the table.
+        """
+        if self.table is None or reason_to_convert(self.definition) is not None:
+            return
+        names = self.table.column_names
+        if missing := [name for name in source_columns(self.definition) if name not in names]:
+            source = self.definition.source
+            msg = (
+                f"table {source.path} has no column {', '.join(map(repr, missing))} ({self.where}, source.path)\n"
+                f"  its columns: {', '.join(names)}\n\n"
+                "hint: if a column was renamed, write its new name into the definition"
+            )
+            raise SpecError(msg)
 
     def settle(self, find_new_files: Callable[[Sequence[RawFile]], Iterable[RawFile]]) -> Self:
         """Return the source with the current files of a compaction, if the files that it replaced cannot be read.
@@ -170,6 +197,7 @@ def copy_source(
     """
     copies = CopyFolder(copies_folder(definition, home))
     with PreparedSource(copies.folder).lock(), RawSource.open(definition, home, where) as listed:
+        listed.require_columns()
         source = listed.settle(copies.find_new_files)
         new_files, others = copies.find_new_files(source.files), copies.find_others(source.files)
         if new_files:
