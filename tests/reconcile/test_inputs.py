@@ -21,6 +21,7 @@ from backstream.lake.catalog import open_catalog_for_writing
 from backstream.lake.catalog_address import table_identifier
 from backstream.reconcile.frames import ColumnMapping, ColumnMappings
 from backstream.reconcile.live_side import load_live_output
+from backstream.reconcile.pairs import equal_mask
 from backstream.reconcile.reconcile import ReconcileRequest, reconcile_dataset
 from backstream.reconcile.rules import Cause
 from backstream.runs.dataset_state import load_reconciled_days
@@ -245,3 +246,10 @@ def test_an_empty_csv_cell_is_null_and_two_quotes_are_an_empty_text(tmp_path: Pa
 
     assert rows["page"].to_pylist() == [None, "", "null", None]
     assert rows["clicks"].to_pylist() == [1, 2, 3, None]
+
+
+def test_sums_that_cancel_are_equal_and_small_differences_are_found() -> None:
+    ours = pd.Series([2.27e-14, 0.0, 120.5, 1e-6, float("nan"), float("inf")])
+    theirs = pd.Series([0.0, 0.0, 120.5, 0.0, float("nan"), float("inf")])
+
+    assert equal_mask(ours, theirs, is_number=True).tolist() == [True, True, True, False, True, True]

@@ -31,7 +31,7 @@ from backstream.runs.plan import Mode, Plan
 from backstream.runs.results import Audit, CheckOutcome, Receipt, Verdict
 from backstream.variables import HOME_VARIABLE
 from backstream.workflow.explain import explain_row, explain_window
-from backstream.workflow.recomputation.values import aggregate_values
+from backstream.workflow.recomputation.values import aggregate_values, are_equal, rounding_error
 from backstream.workflow.verify import check_staged_sample, verify_run
 
 SLIDING = CLICKS.replace('kind = "tumbling"\nsize = "1h"', 'kind = "sliding"\nsize = "2h"\nslide = "1h"')
@@ -298,3 +298,28 @@ def test_a_null_key_is_explained_and_not_taken_for_the_text_none(tmp_path: Path)
     assert (null.is_confirmed, text.is_confirmed) == (True, True)
     assert command.exit_code == 0, command.output
     assert "published         clicks 3" in command.stdout
+
+
+@pytest.mark.parametrize("call", ["sum(amount)", "avg(amount)"])
+def test_sums_that_cancel_may_differ_by_their_rounding_errors_only(call: str) -> None:
+    columns = {"amount": "double"}
+    aggregate = parse_recomputed("value", call, columns)
+    assert aggregate is not None
+    amounts = [19.99, 5.49, 0.1, -19.99, -5.49, -0.1]
+    rows = [{"amount": amount} for amount in amounts]
+    exact = aggregate_values([aggregate], columns, rows)["value"]
+    added = sum(amounts) / (1 if call == "sum(amount)" else len(amounts))
+
+    error = rounding_error(aggregate, columns, rows)
+
+    assert added != exact == 0.0
+    assert are_equal(added, exact, error)
+    assert not are_equal(0.000001, exact, error)
+    assert not are_equal(added, exact)
+
+
+def test_sums_with_infinity_or_of_integers_have_no_rounding_error() -> None:
+    for kind, value in (("double", float("inf")), ("double", float("nan")), ("bigint", 5)):
+        aggregate = parse_recomputed("value", "sum(amount)", {"amount": kind})
+        assert aggregate is not None
+        assert rounding_error(aggregate, {"amount": kind}, [{"amount": value}]) == 0.0

@@ -13,6 +13,11 @@ from backstream.reconcile.frames import TableShape
 
 TOLERANCE = 1e-9
 """Largest relative difference of equal numbers; sums of doubles depend on their order."""
+_CANCELED = 1e-13
+"""Largest difference of equal numbers, relative to the largest number of the column.
+
+If positive and negative values cancel, only rounding errors of their sizes remain of a sum.
+"""
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -61,13 +66,15 @@ class Pairs:
 
 
 def equal_mask(left: pd.Series, right: pd.Series, *, is_number: bool) -> Mask:
-    """Return where two columns are equal: null and NaN equal themselves, numbers within the tolerance."""
+    """Return where two columns are equal: null and NaN equal themselves, numbers within the tolerances."""
     both_null = (left.isna() & right.isna()).to_numpy()
     if not is_number:
         return np.asarray(both_null | (left == right).to_numpy())
     first, second = left.to_numpy(dtype=float), right.to_numpy(dtype=float)
     with np.errstate(invalid="ignore"):
-        near = np.abs(first - second) <= TOLERANCE * np.maximum(np.abs(first), np.abs(second))
+        sizes = np.maximum(np.abs(first), np.abs(second))
+        largest = np.max(sizes, initial=0.0, where=np.isfinite(sizes))
+        near = np.abs(first - second) <= np.maximum(TOLERANCE * sizes, _CANCELED * largest)
     return np.asarray(both_null | near | (first == second))
 
 

@@ -22,7 +22,7 @@ from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.table_schemas import RECORD_COUNT
 from backstream.text import count_of
-from backstream.workflow.recomputation.values import are_equal
+from backstream.workflow.recomputation.values import are_equal, rounding_error
 from backstream.workflow.recomputation.windows import RecomputedWindow, recompute_windows
 
 _SHOWN_RECORDS = 20
@@ -132,10 +132,12 @@ def compare_row(raw: RawInput, recomputed: RecomputedWindow, row: Mapping[str, A
     if recomputed.values is None:
         return [Difference(RECORD_COUNT, row[RECORD_COUNT], None)]
     values = {RECORD_COUNT: recomputed.record_count, **recomputed.values}
+    rows = [each.record.values for each in recomputed.records]
+    errors = {each.name: rounding_error(each, raw.plan.columns, rows) for each in raw.aggregates}
     return [
         Difference(name, row.get(name), value)
         for name, value in values.items()
-        if not are_equal(row.get(name), value)
+        if not are_equal(row.get(name), value, errors.get(name, 0.0))
     ]
 
 
