@@ -120,3 +120,8 @@ def test_wrong_arguments_are_refused_by_their_names(tmp_path: Path, clicks: Path
         backstream.run_report(clicks, "pdf", home=tmp_path)
     with pytest.raises(LedgerError):
         backstream.read("clicks", home=tmp_path)
+
+
+def test_a_sample_of_no_row_is_refused() -> None:
+    with pytest.raises(SpecError, match="sample must be at least 1 row, got -5"):
+        backstream.verify("a-run", sample=-5)

@@ -132,11 +132,14 @@ def verify(run: str | Path | Plan, sample: int = 200, *, seed: int = 0, home: st
         home: home folder; by default `$BACKSTREAM_HOME`, or `.backstream` in the working directory.
 
     Raises:
-        SpecError: when there is no such run.
+        SpecError: when there is no such run, or the number of rows is less than 1.
         PlanError: when the reference engine cannot compute the dataset.
     """
     from backstream.workflow.verify import verify_run
 
+    if sample < 1:
+        msg = f"sample must be at least 1 row, got {sample}"
+        raise SpecError(msg)
     return verify_run(load_run_plan(run, home), sample, seed)
 
 
