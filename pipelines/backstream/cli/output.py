@@ -93,7 +93,7 @@ def _csv_text(value: object) -> str:
     """Return a value as a CSV cell, in quotes if it contains a delimiter."""
     text = str(_plain(value))
     if value == "":
-        return '""'  # nothing is null
+        return '""'  # an empty cell is null
     return '"' + text.replace('"', '""') + '"' if _SPECIAL.search(text) else text
 
 
