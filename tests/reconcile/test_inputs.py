@@ -238,14 +238,14 @@ def test_the_example_of_the_documentation_is_what_is_printed(
 
 def test_an_empty_csv_cell_is_null_and_two_quotes_are_an_empty_text(tmp_path: Path) -> None:
     file = tmp_path / "live.csv"
-    file.write_text('start,page,clicks\n0,,1\n0,"",2\n0,null,3\n0,,\n')
+    file.write_text('start,page,clicks\n0,,1\n0,"",2\n0,null,3\n0,,\n0,NA,NULL\n')
     start, page, clicks = (ColumnMapping(name, name) for name in ("start", "page", "clicks"))
     columns = ColumnMappings(start, None, (page,), (clicks,))
 
     rows = load_live_output(str(file), Home(tmp_path)).rows(columns, {"page": pa.string(), "clicks": pa.int64()})
 
-    assert rows["page"].to_pylist() == [None, "", "null", None]
-    assert rows["clicks"].to_pylist() == [1, 2, 3, None]
+    assert rows["page"].to_pylist() == [None, "", "null", None, "NA"]
+    assert rows["clicks"].to_pylist() == [1, 2, 3, None, None]
 
 
 def test_sums_that_cancel_are_equal_and_small_differences_are_found() -> None:

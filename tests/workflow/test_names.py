@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import pytest
 
 import backstream
@@ -9,5 +11,5 @@ from backstream import workflow
 
 
 @pytest.mark.parametrize("package", [backstream, workflow])
-def test_each_public_name_can_be_imported(package: object) -> None:
-    assert all(callable(getattr(package, name)) for name in package.__all__)  # type: ignore[attr-defined]
+def test_each_public_name_can_be_imported(package: ModuleType) -> None:
+    assert all(callable(getattr(package, name)) for name in package.__all__)

@@ -32,7 +32,7 @@ from backstream.runs.results import Audit, CheckOutcome, Receipt, Verdict
 from backstream.variables import HOME_VARIABLE
 from backstream.workflow.explain import explain_row, explain_window
 from backstream.workflow.recomputation.values import aggregate_values, are_equal, rounding_error
-from backstream.workflow.verify import check_staged_sample, verify_run
+from backstream.workflow.verify import check_staged_sample, receipt_text, verify_run
 
 SLIDING = CLICKS.replace('kind = "tumbling"\nsize = "1h"', 'kind = "sliding"\nsize = "2h"\nslide = "1h"')
 CUMULATE = CLICKS.replace('kind = "tumbling"\nsize = "1h"', 'kind = "cumulate"\nsize = "6h"\nstep = "1h"')
@@ -323,3 +323,9 @@ def test_sums_with_infinity_or_of_integers_have_no_rounding_error() -> None:
         aggregate = parse_recomputed("value", "sum(amount)", {"amount": kind})
         assert aggregate is not None
         assert rounding_error(aggregate, {"amount": kind}, [{"amount": value}]) == 0.0
+
+
+def test_a_receipt_of_more_windows_than_rows_has_no_share() -> None:
+    receipt = Receipt("a-run", "2024-03-02T00:00Z", 1, 400, 346, 318, 0, (), {})
+
+    assert list(receipt_text(receipt)) == ["a-run  346 windows of keys verified; the table has 318 rows, seed 1"]

@@ -99,15 +99,27 @@ def _csv_reader(columns: ColumnMappings, types: Mapping[str, pa.DataType]) -> Ca
     ours = {column.theirs: types[column.name] for column in (*columns.keys, *columns.aggregates)}
     kinds = {name: pa.float64() if is_number_type(kind) else kind for name, kind in ours.items()}
     names = list(dict.fromkeys(column.theirs for column in columns.all()))
-    # As `show --format csv` writes texts: an empty cell is null, and "" is an empty text.
-    options = pacsv.ConvertOptions(
+    texts = [name for name in names if name in kinds and pa.types.is_string(kinds[name])]
+    others = [name for name in names if name not in texts]
+    # `show --format csv` writes nothing for null and "" for an empty text. `NULL` can be a text, but is no number;
+    # Arrow has one list of such words for all columns, so that texts are read apart.
+    text_options = pacsv.ConvertOptions(
         column_types=kinds,
-        include_columns=names,
+        include_columns=texts,
         null_values=[""],
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
     )
-    return lambda file: pacsv.read_csv(file, convert_options=options)
+    options = pacsv.ConvertOptions(column_types=kinds, include_columns=others)
+
+    def read(file: Path) -> pa.Table:
+        rows = pacsv.read_csv(file, convert_options=options)
+        if texts:
+            for column in zip(texts, pacsv.read_csv(file, convert_options=text_options).columns, strict=True):
+                rows = rows.append_column(*column)
+        return rows
+
+    return read
 
 
 def _read_files(files: Sequence[Path], read: Callable[[Path], pa.Table]) -> pa.Table:

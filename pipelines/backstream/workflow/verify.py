@@ -235,7 +235,7 @@ def receipt_text(receipt: Receipt) -> Iterator[str]:
     share = f"{receipt.share:.2%}".replace("%", " %")
     counts = f"{receipt.verified:,} of {receipt.rows:,} rows verified ({share})"
     if receipt.verified > receipt.rows:  # a window of dropped records has no row, and the table must have none
-        counts = f"{receipt.verified:,} windows of keys verified, of which {receipt.rows:,} at most have rows"
+        counts = f"{receipt.verified:,} windows of keys verified; the table has {receipt.rows:,} rows"
     yield f"{receipt.run_id}  {counts}, seed {receipt.seed}"
     if receipt.replaced:
         yield f"{receipt.replaced:,} rows of the sample belong to later runs and were not compared"

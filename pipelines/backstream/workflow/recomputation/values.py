@@ -109,7 +109,7 @@ def are_equal(first: object, second: object, error: float = 0.0) -> bool:
         if first is None or second is None:
             return first is second
         one, other = float(first), float(second)  # type: ignore[arg-type]
-        return (one != one and other != other) or math.isclose(  # noqa: PLR0124
+        return (one != one and other != other) or math.isclose(  # noqa: PLR0124 - only NaN
             one, other, rel_tol=_RELATIVE_TOLERANCE, abs_tol=error
         )
     return _with_zone(first) == _with_zone(second)
