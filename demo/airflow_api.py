@@ -110,7 +110,8 @@ class AirflowApi:
         A run that waits for approval stays: nothing of it runs, and it continues after its answer.
         """
         for dag in self._call("GET", "/api/v2/dags", params={"limit": 100})["dags"]:
-            for backfill in self._call("GET", "/api/v2/backfills", params={"dag_id": dag["dag_id"]})["backfills"]:
+            newest = {"dag_id": dag["dag_id"], "order_by": "-id"}
+            for backfill in self._call("GET", "/api/v2/backfills", params=newest)["backfills"]:
                 if backfill["completed_at"] is None:
                     self._call("PUT", f"/api/v2/backfills/{backfill['id']}/cancel")
         unfinished = {"state": ["queued", "running"], "limit": 100}

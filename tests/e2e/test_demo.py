@@ -251,7 +251,7 @@ def test_a_second_run_publishes_the_same_rows(stopped: Demo) -> None:
     assert second.process.wait(LIMIT_S) == 0, second.text
     assert second.value("content") == stopped.value("content")
     assert second.value("content").startswith("4,499 rows, hash ")
-    assert second.value("published") == "4,499 rows to table flights, replacing 4,499"
+    assert second.value("published") == "4,499 rows to table flights, replacing 4,499", second.text
     assert fates_of(second.text) == fates_of(stopped.text)
 
 

@@ -53,7 +53,9 @@ def story(tmp_path: Path) -> list[StoryEvent]:
     ApprovalRequest("weekly", "one", "load.approve", HOURS[3], HOURS[9], "", finding="1 of 24 is empty").write(
         folder.approval_request
     )
-    ApprovalDecision(is_approved=True, by="bob", at=utc_datetime(HOURS[4]).isoformat()).write(folder.approval)
+    ApprovalDecision(
+        is_approved=True, by="bob", at=utc_datetime(HOURS[4]).isoformat(), asked_at_ms=HOURS[3]
+    ).write(folder.approval)
     RunRequest("flights", "weekly", "one", "weekly.load.plan.one", HOURS[2], by="ada", task_group="load").write(
         home
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -202,6 +203,14 @@ def test_a_rejected_run_waits_again_after_a_new_approval_request(tmp_path: Path)
     assert statuses == [RunStatus.REFUSED, RunStatus.AWAITING_APPROVAL]
     with pytest.raises(QualityError, match="rejected by ada"):
         publish_run(plan)
+
+
+def test_an_answer_counts_if_the_clock_of_the_answering_machine_is_behind(tmp_path: Path) -> None:
+    plan = audited(staged(tmp_path, "always"), Verdict.PASS)
+    request_approval(plan, *TASK)
+    record_approval(plan, APPROVED)
+    os.utime(plan.folder.approval, (1, 1))
+    assert status_of(plan) is RunStatus.AUDITED
 
 
 def test_a_run_without_approval_writes_no_request(tmp_path: Path) -> None:

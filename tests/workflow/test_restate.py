@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 from pathlib import Path
 
@@ -210,6 +211,20 @@ def test_a_published_run_gets_a_new_plan_after_its_report_was_written(folder: Pa
     assert find_unfinished_plan("manual__1", "clicks", Home(folder / "home")) == plan
     report_run(plan)
     assert find_unfinished_plan("manual__1", "clicks", Home(folder / "home")) is None
+
+
+def test_a_run_that_ended_is_not_resumed_if_the_clock_of_the_reporting_machine_is_behind(folder: Path) -> None:
+    plan = run(folder, 1, 3, trigger="manual__1")
+    report_run(plan)
+    os.utime(plan.folder.report, (1, 1))
+    assert find_unfinished_plan("manual__1", "clicks", Home(folder / "home")) is None
+
+
+def test_a_report_from_before_the_publication_does_not_end_the_run(folder: Path) -> None:
+    plan = planned(folder, 1, 3, "manual__1")
+    report_run(plan)
+    assert plan.folder.report.exists()
+    assert not plan.folder.success_marker.exists()
 
 
 def test_the_error_of_a_run_that_cannot_be_resumed_has_the_hint(folder: Path) -> None:

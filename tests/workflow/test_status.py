@@ -191,7 +191,7 @@ def test_a_published_run_writes_its_report_until_the_report_exists(plan: Plan) -
     publish_counts(plan, [CLICK])
     touch(plan.home.path, 1)
     phases = [state(plan, 2).phase, state(plan, 12).phase]
-    plan.folder.report.touch()
+    plan.folder.success_marker.touch()
     assert [*phases, state(plan, 2).phase] == ["report", "", ""]
 
 

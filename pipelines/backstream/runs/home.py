@@ -265,6 +265,11 @@ class RunFolder:
         """The run report, one self-contained HTML file."""
         return self.path / "report.html"
 
+    @property
+    def success_marker(self) -> Path:
+        """An empty file, the last one of a run: the report shows the publication."""
+        return self.path / "_SUCCESS"
+
 
 @lru_cache(8)
 def _fetch(address: str, interval: int) -> None:

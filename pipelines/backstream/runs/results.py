@@ -177,11 +177,15 @@ class ApprovalRequest:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalDecision:
-    """The decision, the approver (empty: no approver answered in time), and the time as ISO 8601 text."""
+    """The decision, the approver (empty: no approver answered in time), and the time as ISO 8601 text.
+
+    `asked_at_ms` is that of the request, in epoch milliseconds.
+    """
 
     is_approved: bool
     by: str
     at: str
+    asked_at_ms: int = 0
 
     def __str__(self) -> str:
         """Return a text such as `approved by ada` or `rejected, no approver answered in time`."""

@@ -9,7 +9,7 @@ from enum import StrEnum
 from backstream.eventtime.instants import SECOND_MS, instant_text
 from backstream.runs.home import RunFolder
 from backstream.runs.progress import Phase
-from backstream.runs.results import ApprovalRequest, Audit
+from backstream.runs.results import ApprovalDecision, ApprovalRequest, Audit
 from backstream.text import count_of
 
 
@@ -108,12 +108,12 @@ def read_facts(folder: RunFolder) -> RunFacts:
 def find_pending_request(folder: RunFolder) -> ApprovalRequest | None:
     """Return the approval request without an answer; None if there is none.
 
-    The approver of a rejected run can be asked again, so an older answer does not count.
+    The approver of a rejected run can be asked again, so the answer to an earlier request does not count.
     """
-    answer, request = folder.approval, folder.approval_request
-    if answer.exists() and request.exists() and answer.stat().st_mtime_ns >= request.stat().st_mtime_ns:
+    if (request := ApprovalRequest.read(folder.approval_request)) is None:
         return None
-    return ApprovalRequest.read(request)
+    decision = ApprovalDecision.read(folder.approval)
+    return None if decision and decision.asked_at_ms == request.asked_at_ms else request
 
 
 def derive_status(facts: RunFacts) -> RunStatus:
@@ -183,11 +183,3 @@ def describe_phase(status: RunStatus, chunks_done: int, chunks: int, phase: Phas
         return "audit"
     words = "start Spark" if phase is Phase.START_SPARK else "replay"
     return f"{words}, {chunks_done:,} of {count_of(chunks, 'chunk')}"
-
-
-def is_reported(folder: RunFolder) -> bool:
-    """Return whether the report was written after the publication; it is the last file of a run."""
-    try:
-        return folder.report.stat().st_mtime_ns >= folder.publication.stat().st_mtime_ns
-    except FileNotFoundError:
-        return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from backstream.definition.loader import parse_definition
@@ -83,7 +84,9 @@ def _make_request(plan: Plan, dag_id: str, dag_run_id: str, task_id: str) -> App
 
 def record_approval(plan: Plan, decision: ApprovalDecision) -> None:
     """Write the decision to the run folder; a rejected run ends with its report and keeps its staged files."""
-    decision.write(plan.folder.approval)
+    request = ApprovalRequest.read(plan.folder.approval_request)
+    answer = replace(decision, asked_at_ms=request.asked_at_ms) if request else decision
+    answer.write(plan.folder.approval)
     if decision.is_approved:
         begin_phase(plan.folder, Phase.PUBLISH)
         return

@@ -37,7 +37,10 @@ def report_run(plan: Plan) -> Path:
 
     `refresh_dataset_state` is a separate step, because it reads the source.
     """
+    is_published = plan.folder.publication.exists()
     write_text(plan.folder.report, report_text(plan, ReportFormat.HTML))
+    if is_published:
+        write_text(plan.folder.success_marker, "")
     return plan.folder.report
 
 

@@ -21,7 +21,7 @@ from backstream.runs.home import Home, RunFolder
 from backstream.runs.input_versions import require_unchanged_inputs
 from backstream.runs.manifest import list_unfinished_chunks, version_warning
 from backstream.runs.plan import Mode, Plan, slug
-from backstream.runs.status import RunStatus, derive_status, is_reported, read_facts
+from backstream.runs.status import RunStatus, derive_status, read_facts
 from backstream.runs.table_schemas import WINDOWS
 from backstream.source.files import list_source_files
 from backstream.workflow.inputs.side_inputs import require_unchanged_side_inputs
@@ -111,7 +111,7 @@ def _has_ended(folder: RunFolder) -> bool:
     The ledger is not read: a failed run, and a run that an approver rejected, can be resumed.
     """
     status = derive_status(read_facts(folder))
-    return status is RunStatus.REFUSED or (status is RunStatus.PUBLISHED and is_reported(folder))
+    return status is RunStatus.REFUSED or (status is RunStatus.PUBLISHED and folder.success_marker.exists())
 
 
 def _load_plan(file: Path) -> Plan | None:

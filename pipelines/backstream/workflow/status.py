@@ -36,7 +36,6 @@ from backstream.runs.status import (
     derive_status,
     describe_phase,
     describe_wait,
-    is_reported,
     read_facts,
 )
 from backstream.source.deliveries import find_day_seals
@@ -146,7 +145,7 @@ def load_run_state(folder: RunFolder, row: RunRow | None, requests: Requests, no
         is_starting = phase is Phase.START_SPARK and request is not None
         is_quiet = now_ms > last_sign_ms + DAY_MS if is_starting else not is_alive(now_ms, last_sign_ms, timings)
         status = derive_status(replace(facts, is_quiet=is_quiet))
-    if status is RunStatus.PUBLISHED and is_alive(now_ms, last_sign_ms, ()) and not is_reported(folder):
+    if status is RunStatus.PUBLISHED and is_alive(now_ms, last_sign_ms, ()) and not folder.success_marker.exists():
         work = "report"
     else:
         work = describe_phase(status, len(finished), len(planned.expected_events), phase)
