@@ -14,7 +14,7 @@ from backstream.definition.model import Definition
 from backstream.eventtime.instants import HOUR_MS, instant_ms
 from backstream.quality.gate import evaluate_suite
 from backstream.runs.manifest import Manifest, StagedFile
-from backstream.runs.plan import ArrivalOrder, Chunk, Mode, Plan
+from backstream.runs.plan import ArrivalOrder, Chunk, InputFile, Mode, Plan
 from backstream.runs.results import Audit, CheckOutcome
 
 SINCE_MS, UNTIL_MS = instant_ms("2026-03-01", "since"), instant_ms("2026-03-02", "until")
@@ -31,8 +31,8 @@ PLAN = Plan(
     clock_start_ms=SINCE_MS,
     clock_end_ms=UNTIL_MS,
     home_location="home",
-    inputs=(),
-    chunks=(Chunk("0000", SINCE_MS, UNTIL_MS, UNTIL_MS, (), 2_400),),
+    inputs=(InputFile("/data/clicks.parquet", 2_400, 96_000, SINCE_MS, UNTIL_MS - 1),),
+    chunks=(Chunk("0000", SINCE_MS, UNTIL_MS, UNTIL_MS, (0,), 2_400),),
 )
 
 HOURLY = {"kind": "tumbling", "size": "1h"}

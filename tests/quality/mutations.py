@@ -332,7 +332,7 @@ MUTATIONS: dict[str, Mutation] = {
         },
         Verdict.FAIL,
         none_at_all,
-        fates=with_more("quarantined", 100),
+        fates=with_more("quarantined", 2_400),
         quality={"expected": None},
     ),
     "1 record unreadable": Mutation(

@@ -49,6 +49,22 @@ def test_half_of_the_records_unreadable_is_refused_with_reasons_and_an_example(
     )
 
 
+def test_one_unreadable_record_of_a_file_of_seven_days_does_not_block_a_day(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    days = [(day, hour) for day in range(1, 8) for hour in HOURS]
+    rows = [
+        (f"2024-03-{day:02}T{hour:02}:00:00Z", at(f"{day} {hour:02}:01"), "A", day * 100 + hour, "home")
+        for day, hour in days
+    ]
+    write_clicks(tmp_path / "data/a.parquet", [*rows, ("soon", at("7 23:02"), "A", 999, "home")], TEXTS)
+
+    assert run(spark, planned(tmp_path, write_definition(tmp_path))) == (
+        "0.6 % of the records could not be read (unparsable_event_time 1; for example 'soon' in a.parquet); "
+        "all 24 windows have events"
+    )
+
+
 def test_no_record_readable_is_refused_with_reasons_and_an_example(spark: SparkSession, tmp_path: Path) -> None:
     rows = [(f"{hour}h", at(f"1 {hour:02}:01"), "A", hour, "home") for hour in HOURS]
     write_clicks(tmp_path / "data/a.parquet", rows, TEXTS)

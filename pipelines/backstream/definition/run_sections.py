@@ -103,7 +103,7 @@ class Quality(Section):
     missing_ratio: Limits = Limits(warn=0.0, fail=0.25)
     """Share of expected windows (per source partition) without events."""
     quarantined_ratio: Limits = Limits(warn=0.0, fail=0.01)
-    """Share of the records read that are invalid."""
+    """Unreadable records as a share of all records in the files of a run."""
     duplicate_ratio: Limits = Limits(warn=0.05, fail=1.0)
     """Share of the records read that are duplicates by `source.deduplicate_on`."""
     rows_ratio: float = Field(default=0.5, ge=0)

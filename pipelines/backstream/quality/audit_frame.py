@@ -109,7 +109,8 @@ RUN_COLUMNS = [
 ]
 """The columns of the frame with one row. `unaccounted`: records read that have no fate, or several.
 
-`is_any_readable`: whether a record could be read, or there was none. `repeated_positions`: source partitions and
+`is_any_readable`: whether a record could be read in the files of the run, or there was none. `quarantined_ratio`:
+unreadable records as a share of all records in these files. `repeated_positions`: source partitions and
 sequences with several records, if the definition does not remove duplicates. `unmatched_rows`: quarantined or
 dropped records that their table lacks, and records that the job counted in its result rows but the rows lack.
 `rows`: rows to publish. `replaced_rows`: published rows that they replace; `rows_ratio`: new rows per replaced
@@ -259,8 +260,9 @@ def run_frame(
     row["unbanded_late_ratio"] = late / events if events else 0.0
     fates = _count_by_fate(manifests)
     records_in_range = row["records_read"] - fates[Fate.HALO]
-    row["is_any_readable"] = (records_in_range == 0) | (records_in_range > fates[Fate.QUARANTINED])
-    row["quarantined_ratio"] = _ratio(pd.Series([fates[Fate.QUARANTINED]], row.index), records_in_range)
+    records_in_files = _count_records_in_files(plan)
+    row["is_any_readable"] = records_in_files == 0 or records_in_files > fates[Fate.QUARANTINED]
+    row["quarantined_ratio"] = fates[Fate.QUARANTINED] / records_in_files if records_in_files else 0.0
     row["duplicate_ratio"] = _ratio(pd.Series([fates[Fate.DUPLICATE]], row.index), records_in_range)
     row["repeated_positions"] = evidence.repeated.positions
     row["unmatched_rows"] = _count_unmatched_rows(plan, manifests, fates, records)
@@ -273,6 +275,14 @@ def run_frame(
     row["files_equal"] = plan.equal_files.count
     row["records_misplaced"] = sum(records.records for records in plan.misplaced)
     return row.reset_index(drop=True)[RUN_COLUMNS]
+
+
+def _count_records_in_files(plan: Plan) -> int:
+    """Return the number of records in the files of the run, of all days.
+
+    An unreadable record has no day, so a run quarantines those of whole files.
+    """
+    return sum(plan.inputs[number].rows for number in {number for chunk in plan.chunks for number in chunk.files})
 
 
 def _count_by_fate(manifests: Sequence[Manifest]) -> Counter[str]:
