@@ -1,4 +1,4 @@
-"""Check whole runs with records that cannot be read or occur twice."""
+"""Check whole runs with records that cannot be read, occur twice, or have no aggregate."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.workflow.history import CLICKS, COLUMNS, at, planned, write_clicks, write_definition
 
-from backstream.errors import QualityError
+from backstream.errors import QualityError, SpecError
 from backstream.runs.plan import Plan
 from backstream.spark.chunk_job import replay_chunk
 from backstream.workflow import audit_run, publish_run
@@ -105,3 +105,28 @@ def test_a_run_that_would_take_most_rows_away_is_refused_with_both_numbers(
     assert "11 rows would replace 24" in refusal(spark, planned(tmp_path, definition))
     write_clicks(tmp_path / "data/a.parquet", rows[:12])
     run(spark, planned(tmp_path, definition))
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "reason"),
+    [
+        ("sum(seq)", "[ARITHMETIC_OVERFLOW] overflow. Use 'try_add' to tolerate overflow and return NULL instead."),
+        (
+            "sum(cast(seq as decimal(50,2)))",
+            "[DECIMAL_PRECISION_EXCEEDS_MAX_PRECISION] Decimal precision 50 exceeds max precision 38.",
+        ),
+    ],
+)
+def test_an_error_names_the_reason_why_an_aggregate_has_no_value(
+    spark: SparkSession, tmp_path: Path, aggregate: str, reason: str
+) -> None:
+    rows = [(at(f"1 05:{minute:02}"), at(f"1 06:{minute:02}"), "A", 2**62 + minute, "home") for minute in range(3)]
+    write_clicks(tmp_path / "data/a.parquet", rows)
+    plan = planned(tmp_path, write_definition(tmp_path, clicks=f'"{aggregate}"'))
+
+    with pytest.raises(SpecError) as caught:
+        replay_chunk(spark, plan, plan.chunks[0])
+
+    first, _, hint = str(caught.value).partition("\n\nhint: ")
+    assert first == f"could not compute chunk 0000 of {plan.run_id}: {reason}"
+    assert hint.startswith(f"change the expression in {tmp_path / 'clicks.toml'}: ")

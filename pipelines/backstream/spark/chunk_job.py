@@ -29,7 +29,7 @@ from backstream.runs.table_schemas import (
 )
 from backstream.spark.chunk_group import ChunkGroup
 from backstream.spark.chunk_outputs import ChunkOutputs, Stopwatch, compute_outputs, new_attempt
-from backstream.spark.staging import explain_write_errors
+from backstream.spark.staging import explain_job_errors
 from backstream.spark.user_functions import explain_function_errors, register_functions
 from backstream.spark.watermarks.cache import WatermarkCache
 
@@ -117,7 +117,7 @@ def _run_group(group: ChunkGroup, on_stage: Callable[[Chunk, str], None]) -> lis
 
     attempt, watch = new_attempt(group), Stopwatch(report_stage)
     with (
-        explain_write_errors(group.spark, attempt),
+        explain_job_errors(group.spark, attempt),
         explain_function_errors(group.definition, f"in {attempt}"),
     ):
         if any(chunk.files for chunk in chunks):

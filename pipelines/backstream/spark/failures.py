@@ -12,9 +12,17 @@ from contextlib import contextmanager
 
 from py4j.protocol import Py4JNetworkError
 from pyspark import SparkContext
+from pyspark.errors import (
+    ArithmeticException,
+    ArrayIndexOutOfBoundsException,
+    DateTimeException,
+    NumberFormatException,
+    PySparkException,
+    SparkRuntimeException,
+)
 from pyspark.sql import SparkSession
 
-from backstream.errors import ContractError, HeapError
+from backstream.errors import ContractError, HeapError, SpecError
 from backstream.runs.plan import Plan
 from backstream.spark.heap import OUT_OF_MEMORY_STATUS, SETTING
 from backstream.spark.source import file_uri
@@ -86,6 +94,36 @@ _REASONS = {
     "CANNOT_READ_FILE_FOOTER": "its footer is damaged",
     "FILE_NOT_EXIST": "it was removed",
 }
+
+
+EXPRESSION_ERRORS = (
+    ArithmeticException,
+    ArrayIndexOutOfBoundsException,
+    DateTimeException,
+    NumberFormatException,
+    SparkRuntimeException,
+)
+"""Spark's errors of an expression that has no value for a record."""
+_ADVICE = re.compile(r" (?:If necessary,? )?(?:set|Set) \S+ to \S+(?: to bypass this error)?\.?$")
+"""Spark's advice to turn off ANSI rules, which a definition cannot do."""
+
+
+def expression_error(error: PySparkException, chunks: str, definition: str) -> SpecError:
+    """Return the error for an expression of the definition that has no value for a record.
+
+    Args:
+        error: one of `EXPRESSION_ERRORS`.
+        chunks: the chunks of the job.
+        definition: the file of the definition.
+    """
+    reason = _ADVICE.sub("", " ".join(str(error).partition("SQLSTATE")[0].split()))
+    fragments = [context.fragment() for context in error.getQueryContext()]
+    named = f" in {fragments[0]!r}" if fragments and fragments[0] else ""
+    return SpecError(
+        f"could not compute {chunks}: {reason}{named}\n\n"
+        f"hint: change the expression in {definition}: cast to a wider type, e.g., decimal(38,0), or use "
+        "a function that returns null, e.g., try_cast"
+    )
 
 
 def unreadable_file_error(message: str, plan: Plan) -> ContractError | None:

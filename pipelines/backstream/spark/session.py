@@ -12,6 +12,7 @@ from threading import Lock
 from zipfile import ZipFile
 
 from pyspark import SparkConf, SparkContext
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from backstream.spark.heap import SETTING, driver_heap, heap_mb, machine_memory_bytes
@@ -39,6 +40,8 @@ _SETTINGS = {
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.dataFrameQueryContext.enabled": "false",
 }
+
+_QUERY_ERROR_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 _LOCAL_SETTINGS = {
     "spark.ui.enabled": "false",
@@ -124,6 +127,9 @@ def _get_or_create(builder: SparkSession.Builder, settings: Mapping[str, str]) -
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    # PySpark logs each error of a query as JSON; the caller raises it, and often expects it.
+    for name in _QUERY_ERROR_LOGGERS:
+        PySparkLogger.getLogger(name).setLevel("CRITICAL")
     _keep_classes(session)
     if (session.sparkContext.master or "").startswith("local"):
         _silence_trace_loggers(session)

@@ -35,7 +35,12 @@ from backstream.runs.table_schemas import METRICS, PANES, WINDOWS, WITHHELD
 from backstream.spark.attempt import Attempt
 from backstream.spark.chunk_group import CHUNK
 from backstream.spark.counted_writes import TaskWrite, require_visible, write_parquet
-from backstream.spark.failures import REFUSALS, unreadable_file_error
+from backstream.spark.failures import (
+    EXPRESSION_ERRORS,
+    REFUSALS,
+    expression_error,
+    unreadable_file_error,
+)
 from backstream.spark.schemas import Step, conform
 from backstream.spark.session import ship_package
 from backstream.spark.source import load_files
@@ -214,15 +219,18 @@ def load_staged_rows(spark: SparkSession, attempt: Attempt, suffix: str, files: 
 
 
 @contextmanager
-def explain_write_errors(spark: SparkSession, attempt: Attempt) -> Iterator[None]:
-    """Raise readable errors for disk failures and unreadable files while chunks run, without Java traces.
+def explain_job_errors(spark: SparkSession, attempt: Attempt) -> Iterator[None]:
+    """Raise readable errors while chunks run, without Java traces.
 
     Raises:
-        StorageError: naming the folders that Spark writes to.
+        StorageError: naming the folders that Spark writes to, if the disk fails.
         ContractError: naming the input file that can't be read.
+        SpecError: naming the expression that has no value for a record, e.g., because of an overflow.
     """
     try:
         yield
+    except EXPRESSION_ERRORS as error:
+        raise expression_error(error, str(attempt), attempt.plan.definition_path) from None
     except Exception as error:
         reason = next((reason for reason in REFUSALS if reason in str(error)), None)
         if reason is None:
