@@ -136,6 +136,39 @@ def test_only_days_of_the_range_are_searched(tmp_path: Path) -> None:
         found(tmp_path, since_ms=SINCE_MS)
 
 
+@pytest.mark.parametrize(
+    ("mode", "keys"),
+    [
+        (Mode.RECOMPUTE, ("aggregates.clicks", "aggregates.views", "window.size")),
+        (Mode.REPLAY, ("aggregates.clicks", "aggregates.views", "window.size", "watermark.delay")),
+    ],
+)
+def test_the_keys_that_changed_since_a_run_are_listed_with_its_days(
+    tmp_path: Path, mode: Mode, keys: tuple[str, ...]
+) -> None:
+    write_clicks(tmp_path / "data/a.parquet", FIRST)
+    published(tmp_path, write_definition(tmp_path), mode=mode)
+    limits = "\n[quality]\nrows_ratio = 0.1\n"
+    renamed = CLICKS.replace("clicks = ", "views = ") + limits
+
+    changed = write_definition(tmp_path, renamed, size='"2h"', delay='"20m"')
+    staleness = find_stale_days(changed, Home(tmp_path / "home"))
+
+    assert staleness.days == ()
+    (change,) = staleness.definition_changes
+    assert change.keys == keys
+    assert change.ranges() == [Interval(SINCE_MS, SINCE_MS + 4 * DAY_MS)]
+
+
+def test_a_definition_without_changed_values_has_no_changed_keys(tmp_path: Path) -> None:
+    write_clicks(tmp_path / "data/a.parquet", FIRST)
+    published(tmp_path, write_definition(tmp_path))
+
+    limits = write_definition(tmp_path, CLICKS + "\n[quality]\nrows_ratio = 0.1\n")
+
+    assert find_stale_days(limits, Home(tmp_path / "home")).definition_changes == ()
+
+
 def test_a_published_day_without_rows_is_stale_after_its_first_event(tmp_path: Path) -> None:
     write_clicks(tmp_path / "data/a.parquet", FIRST)
     published(tmp_path, write_definition(tmp_path), days=6)

@@ -110,7 +110,10 @@ def test_a_run_that_would_take_most_rows_away_is_refused_with_both_numbers(
 @pytest.mark.parametrize(
     ("aggregate", "reason"),
     [
-        ("sum(seq)", "[ARITHMETIC_OVERFLOW] overflow. Use 'try_add' to tolerate overflow and return NULL instead."),
+        (
+            "sum(seq)",
+            "[ARITHMETIC_OVERFLOW] overflow. Use 'try_add' to tolerate overflow and return NULL instead.",
+        ),
         (
             "sum(cast(seq as decimal(50,2)))",
             "[DECIMAL_PRECISION_EXCEEDS_MAX_PRECISION] Decimal precision 50 exceeds max precision 38.",

@@ -33,6 +33,7 @@ from backstream.eventtime.instants import (
 )
 from backstream.eventtime.intervals import backfill_range, require_whole_days
 from backstream.runs.home import Home
+from backstream.text import count_of
 
 if TYPE_CHECKING:
     from backstream.workflow.late_data.staleness import StaleDay, Staleness
@@ -175,6 +176,7 @@ def _day_line(state: DayState) -> str:
     return f"{instant_text(state.day_ms)[:10]}  {seal:<9}  {', '.join(state.runs) or _NO_VALUE}{reason}"
 
 
+_RANGES_SHOWN = 3
 _FILES_SHOWN = 3
 
 
@@ -190,6 +192,8 @@ def stale(
     backstream compares each published day with the input files that its run read. It reads each new file once and
     stores a summary.  The list is complete, but can contain false positives, because this command doesn't detect
     duplicate records.  To rerun the stale days, use `backstream run DEFINITION --stale`.
+
+    Days of another version of the definition are not stale, but the command lists them with the changed keys.
 
     Example: `backstream stale flights --since 2013-02-01 --until 2013-03-01`
     """
@@ -214,6 +218,7 @@ def load_staleness(definition: str, since: str | None, until: str | None) -> Sta
 def _stale_lines(staleness: Staleness, definition: str) -> Iterator[str]:
     if not staleness.days:
         yield f"{staleness.dataset}: none of {staleness.published_days} published days is stale"
+        yield from _definition_lines(staleness, definition)
         return
     yield f"{staleness.dataset}: {len(staleness.days)} of {staleness.published_days} published days are stale"
     yield ""
@@ -222,6 +227,21 @@ def _stale_lines(staleness: Staleness, definition: str) -> Iterator[str]:
         yield from _stale_day_lines(day, staleness)
     yield ""
     yield f"hint: backstream run {definition} --stale"
+    yield from _definition_lines(staleness, definition)
+
+
+def _definition_lines(staleness: Staleness, definition: str) -> Iterator[str]:
+    """Yield the keys that changed since days were published, with a command that computes these days again."""
+    for change in staleness.definition_changes:
+        days = count_of(len(change.days), "published day")
+        yield ""
+        yield f"{', '.join(change.keys)} changed since the runs of {days}"
+        ranges = change.ranges()
+        for part in ranges[:_RANGES_SHOWN]:
+            since, until = (instant_text(at_ms)[:10] for at_ms in (part.start_ms, part.end_ms))
+            yield f"hint: backstream run {definition} --since {since} --until {until}"
+        if len(ranges) > _RANGES_SHOWN:
+            yield f"and {len(ranges) - _RANGES_SHOWN:,} more ranges"
 
 
 def _stale_day_lines(day: StaleDay, staleness: Staleness) -> Iterator[str]:

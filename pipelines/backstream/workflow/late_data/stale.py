@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from backstream.definition.changed_keys import ChangedKeys
 from backstream.definition.loader import load_definition, resolve_paths
 from backstream.definition.model import Definition
 from backstream.errors import SpecError
@@ -35,7 +36,7 @@ from backstream.workflow.late_data.changed_files import (
     true_positions,
 )
 from backstream.workflow.late_data.planned_inputs import PlanInputs, PlannedInputs
-from backstream.workflow.late_data.staleness import StaleDay, Staleness
+from backstream.workflow.late_data.staleness import DefinitionChange, StaleDay, Staleness
 from backstream.workflow.plan.allowed_ranges import read_interval
 
 
@@ -43,6 +44,8 @@ def find_stale_days(
     definition_path: Path, home: Home, since_ms: int | None = None, until_ms: int | None = None
 ) -> Staleness:
     """Return the published days that are stale because input files were added, changed or removed.
+
+    The result also lists the days that were computed with another definition.
 
     Raises:
         SpecError: when only one end of the range is given, or the range is wrong.
@@ -55,7 +58,8 @@ def find_stale_days(
     changes = [_find_run_changes(dataset, run_id, days) for run_id, days in _days_by_run(wanted).items()]
     dataset.plans.keep({run_id for runs in runs_by_day.values() for run_id in runs})
     changed_files = {path: kind for change in changes for path, kind in change.files.items()}
-    return Staleness(dataset.name, len(wanted), _merge_days(changes), changed_files)
+    definition_changes = _find_definition_changes(dataset, _days_by_run(wanted))
+    return Staleness(dataset.name, len(wanted), _merge_days(changes), changed_files, definition_changes)
 
 
 def find_stale_since(definition_path: Path, home: Home, days_by_run: Mapping[str, set[int]]) -> set[int]:
@@ -100,7 +104,7 @@ class _Dataset:
     """A dataset's current input files, its published files, and the plans of its runs."""
 
     name: str
-    keys: Sequence[str]
+    definition: Definition
     home: Home
     inputs: CurrentInputs
     published: PublishedWindows
@@ -114,7 +118,7 @@ class _Dataset:
         plans = PlannedInputs.from_home(home, definition.name)
         return cls(
             name=definition.name,
-            keys=definition.source.key,
+            definition=definition,
             home=home,
             inputs=CurrentInputs.from_files(source.inputs, plans),
             published=load_published_windows(home, definition.name),
@@ -199,6 +203,21 @@ def _find_run_changes(dataset: _Dataset, run_id: str, days: set[int]) -> _RunCha
     )
 
 
+def _find_definition_changes(
+    dataset: _Dataset, days_by_run: Mapping[str, set[int]]
+) -> tuple[DefinitionChange, ...]:
+    """Return the keys in which the definition differs from those of runs, each with the days of these runs."""
+    current, days_by_keys = dataset.definition.model_dump(mode="json"), defaultdict[tuple[str, ...], set[int]](set)
+    for run_id, days in days_by_run.items():
+        if plan := dataset.plans.plan(run_id):
+            changed = ChangedKeys.between(dataset.plans.definition(plan).model_dump(mode="json"), current)
+            keys = changed.rules if plan.mode is Mode.RECOMPUTE else (*changed.rules, *changed.policy)
+            if keys:
+                days_by_keys[keys] |= days
+    by_first_day = sorted(days_by_keys.items(), key=lambda item: min(item[1]))
+    return tuple(DefinitionChange(keys, tuple(sorted(days))) for keys, days in by_first_day)
+
+
 def _whole_days(days: Iterable[int], reason: str) -> tuple[_StaleReason, ...]:
     return tuple(_StaleReason(day_ms, reason) for day_ms in days)
 
@@ -208,7 +227,7 @@ def _find_windows(
 ) -> tuple[_StaleWindowOfDay, ...]:
     """Return the windows of the days that the changed records affect."""
     spec = definition.window.spec()
-    rows = find_affected_rows(dataset.published, dataset.keys, spec, records, days)
+    rows = find_affected_rows(dataset.published, dataset.definition.source.key, spec, records, days)
     return tuple(
         _StaleWindowOfDay(day_ms, window)
         for window in find_stale_windows(spec, records, rows)

@@ -33,13 +33,35 @@ class StaleDay:
 
 
 @dataclass(frozen=True, slots=True)
+class DefinitionChange:
+    """Changed keys of the definition, and the published UTC days that were computed with other values of them."""
+
+    keys: tuple[str, ...]
+    days: tuple[int, ...]
+
+    def ranges(self) -> list[Interval]:
+        """Return the days as ranges."""
+        ranges: list[Interval] = []
+        for day_ms in self.days:
+            if ranges and ranges[-1].end_ms == day_ms:
+                ranges[-1] = Interval(ranges[-1].start_ms, day_ms + DAY_MS)
+            else:
+                ranges.append(Interval(day_ms, day_ms + DAY_MS))
+        return ranges
+
+
+@dataclass(frozen=True, slots=True)
 class Staleness:
-    """The stale days of a dataset among `published_days`, in order, and the change of each input file."""
+    """The stale days of a dataset among `published_days`, in order, and the change of each input file.
+
+    Days that were computed with another definition are not stale, but `definition_changes` lists them.
+    """
 
     dataset: str
     published_days: int
     days: tuple[StaleDay, ...]
     changes: Mapping[str, ChangeKind]
+    definition_changes: tuple[DefinitionChange, ...] = ()
 
     def ranges(self) -> list[tuple[Interval, Mode | None]]:
         """Return the stale days as ranges; adjacent days that were published in the same mode are one range."""
@@ -57,6 +79,10 @@ class Staleness:
             "dataset": self.dataset,
             "published_days": self.published_days,
             "stale_days": [_day_json(day, self.changes) for day in self.days],
+            "definition_changes": [
+                {"keys": list(change.keys), "days": [instant_text(day_ms)[:10] for day_ms in change.days]}
+                for change in self.definition_changes
+            ],
         }
 
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from backstream import __version__
+from backstream.definition.changed_keys import ChangedKeys
 from backstream.errors import BackstreamError
 from backstream.lake.published_windows import load_published_windows
 from backstream.runs.home import Home
@@ -23,27 +24,6 @@ class ChangeCause(StrEnum):
     CODE = "code"
     LATENESS_POLICY = "lateness policy"
     UNKNOWN = "unknown"
-
-
-_POLICY = (
-    "watermark",
-    "lateness",
-    "backfill.publish",
-    "source.arrival_time",
-    "source.partition",
-    "source.sequence",
-    "quality.expected_partitions",
-)
-_NO_EFFECT = (
-    "name",
-    "description",
-    "quality",
-    "approval",
-    "backfill",
-    "source.path",
-    "publish",
-)
-"""Keys without an effect on values; the mode of a run is in its plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +76,15 @@ def _changes_since(home: Home, plan: Plan, run_id: str) -> RunChanges | None:
     files = tuple(_list_changed_files(old, plan))
     if files:
         details[ChangeCause.LATE_DATA] = files
-    changed = sorted(_list_changed_keys(old.definition, plan.definition))
-    policy = [key for key in changed if _has_prefix(key, _POLICY)]
+    changed = ChangedKeys.between(old.definition, plan.definition)
+    policy = [*changed.policy]
     if old.mode is not plan.mode:
         policy.append(f"{old.mode} instead of {plan.mode}")
-    rules = [key for key in changed if not _has_prefix(key, (*_POLICY, *_NO_EFFECT))]
     code = [target for target in sorted({*old.code, *plan.code}) if old.code.get(target) != plan.code.get(target)]
     if old.planned_by_version != __version__:
         code.append(f"backstream {old.planned_by_version}")
     for cause, found in (
-        (ChangeCause.DEFINITION, rules),
+        (ChangeCause.DEFINITION, changed.rules),
         (ChangeCause.CODE, code),
         (ChangeCause.LATENESS_POLICY, policy),
     ):
@@ -129,17 +108,3 @@ def _list_changed_files(old: Plan, new: Plan) -> Iterator[str]:
 
 def _identity(file: Any) -> tuple[str, int, int]:
     return file.path, file.size_bytes, file.modified_ms
-
-
-def _list_changed_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Yield the dotted names of the keys with different values."""
-    for name in {*old, *new}:
-        before, after = old.get(name), new.get(name)
-        if isinstance(before, Mapping) and isinstance(after, Mapping):
-            yield from _list_changed_keys(before, after, f"{prefix}{name}.")
-        elif before != after:
-            yield f"{prefix}{name}"
-
-
-def _has_prefix(key: str, prefixes: Iterable[str]) -> bool:
-    return any(key == prefix or key.startswith(f"{prefix}.") for prefix in prefixes)

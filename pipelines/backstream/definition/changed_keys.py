@@ -1,0 +1,58 @@
+"""Find the keys in which two versions of a definition differ, by their effect on the published values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_POLICY = (
+    "watermark",
+    "lateness",
+    "backfill.publish",
+    "source.arrival_time",
+    "source.partition",
+    "source.sequence",
+    "quality.expected_partitions",
+)
+_NO_EFFECT = (
+    "name",
+    "description",
+    "quality",
+    "approval",
+    "backfill",
+    "source.path",
+    "publish",
+)
+"""Keys without an effect on values; the mode of a run is in its plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedKeys:
+    """Dotted names of changed keys; `policy` are those of the lateness policy, which only a replay applies."""
+
+    rules: tuple[str, ...]
+    policy: tuple[str, ...]
+
+    @classmethod
+    def between(cls, old: Mapping[str, Any], new: Mapping[str, Any]) -> ChangedKeys:
+        """Compare two definitions, given as JSON; keys without an effect on values are left out."""
+        changed = sorted(_list_changed_keys(old, new))
+        return cls(
+            tuple(key for key in changed if not _has_prefix(key, (*_POLICY, *_NO_EFFECT))),
+            tuple(key for key in changed if _has_prefix(key, _POLICY)),
+        )
+
+
+def _list_changed_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Yield the dotted names of the keys with different values."""
+    for name in {*old, *new}:
+        before, after = old.get(name), new.get(name)
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            yield from _list_changed_keys(before, after, f"{prefix}{name}.")
+        elif before != after:
+            yield f"{prefix}{name}"
+
+
+def _has_prefix(key: str, prefixes: Iterable[str]) -> bool:
+    return any(key == prefix or key.startswith(f"{prefix}.") for prefix in prefixes)
