@@ -126,6 +126,19 @@ def csv_with_header(folder: Path) -> None:
             writer.writerow([f"{row.number:05}", row.shop, f"{row.at:%d.%m.%Y %H:%M:%S}", row.amount])
 
 
+def csv_with_other_orders(folder: Path) -> None:
+    """Write two CSV files; the second one has its columns in another order, and one more."""
+    folder.mkdir(parents=True)
+    headers = [["number", "shop", "ordered_at"], ["ordered_at", "shop", "note", "number"]]
+    for place, header in enumerate(headers):
+        with (folder / f"{place}.csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, header)
+            writer.writeheader()
+            for row in [row for row in orders() if row.number % 2 == place]:
+                cells = {"number": row.number, "shop": row.shop, "ordered_at": row.at.isoformat(), "note": "x"}
+                writer.writerow({name: cells[name] for name in header})
+
+
 def orc_by_pyarrow(folder: Path) -> None:
     folder.mkdir(parents=True)
     orc.write_table(pa.Table.from_pylist(list(map(flat, orders()))), folder / "orders.orc")
@@ -348,6 +361,12 @@ ARCHIVES = {
             "key": ["Shop"],
         },
         precision=to_seconds,
+        sub_tables=("columns", "options"),
+    ),
+    "csv with other orders of columns": Archive(
+        csv_with_other_orders,
+        {"format": "csv", "event_time": "ordered_at", "key": ["shop"]},
+        {"events": "count(*)"},
         sub_tables=("columns", "options"),
     ),
     "orc": Archive(

@@ -192,12 +192,14 @@ def _read_csv(archive: Archive, file: ArchiveFile, sample: Sample) -> Iterator[R
         if not sample.columns:
             _detect_dialect(archive, file, sample)
         rows = csv.reader(text, delimiter=sample.options["sep"])
+        columns = sample.columns
         if "header" in sample.options:
-            next(rows, None)
+            columns = tuple(next(rows, ()))  # files can have their columns in another order
+            sample.columns += tuple(name for name in columns if name not in sample.columns)
         for row in rows:
-            if len(row) == len(sample.columns):
+            if len(row) == len(columns):
                 sample.options |= _quoting_options(row)
-                yield {name: _csv_value(cell) for name, cell in zip(sample.columns, row, strict=True)}
+                yield {name: _csv_value(cell) for name, cell in zip(columns, row, strict=True)}
             elif row:
                 sample.unreadable.append((file.path, sample.options["sep"].join(row)))
 
