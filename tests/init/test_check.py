@@ -6,10 +6,13 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from tests.init.archives import COUNT, Order, access_logs, debezium, flat, json_lines, orders, parquet_by_pandas
@@ -297,3 +300,20 @@ def test_a_sample_is_read_from_an_object_store(
 
     assert (local.exit_code, "result      shop string, events long" in local.output) == (0, True), local.output
     assert (remote.read, remote.quarantined.num_rows) == (COUNT, 0)
+
+
+def test_the_sum_of_a_decimal_field_has_a_type(tmp_path: Path, backstream: Backstream) -> None:
+    nets = [{"net": Decimal("1.25")}]
+    table = pa.table(
+        {"at": pa.array([datetime(2026, 1, 1, tzinfo=UTC)], pa.timestamp("us", "UTC")), "order": nets}
+    )
+    pq.write_table(table, tmp_path / "orders.parquet")
+    (tmp_path / "orders.toml").write_text(
+        'name = "orders"\n[source]\npath = "orders.parquet"\nevent_time = "at"\n'
+        '[window]\nkind = "tumbling"\nsize = "1h"\n[aggregates]\ntotal = "sum(order.net)"\n'
+    )
+
+    ended = backstream("check", "orders.toml")
+
+    assert ended.exit_code == 0, ended.output
+    assert "result      total decimal(13,2)" in ended.output.splitlines()

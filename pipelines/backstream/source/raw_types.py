@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from backstream.definition.model import Definition
 from backstream.definition.prepared import column_of_path, list_paths
+from backstream.definition.result_types import spark_type
 from backstream.definition.source_section import Source
 from backstream.source.archive.columns import profile_columns
 from backstream.source.archive.files import list_archive
@@ -82,4 +83,4 @@ def _find_type(path: str, raw: Mapping[str, str]) -> str | None:
     for part in rest.split(".") if kind is not None else ():
         fields = {each.name: each.args.get("kind") for each in (kind.expressions if kind is not None else ())}
         kind = fields.get(part)
-    return None if kind is None else kind.sql(dialect="spark").lower()
+    return None if kind is None else spark_type(kind)
