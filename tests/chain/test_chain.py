@@ -112,7 +112,7 @@ def test_the_gate_detects_a_changed_fate_in_a_manifest(broken: Staged) -> None:
     if broken.plan.definition["window"]["kind"] == "sliding":
         # A record of three windows has one fate in the manifest, so only the total can be compared.
         pytest.skip("a sliding window's fates are not those of its records")
-    assert "failed: every record with a fate is in its window" in refusal(broken.plan)
+    assert 'failed the check "every record with a fate is in its window"' in refusal(broken.plan)
 
 
 def test_a_manifest_that_is_changed_is_not_read(broken: Staged) -> None:
@@ -205,7 +205,9 @@ def test_the_gate_detects_a_lost_row_of_the_metrics(folder: Path) -> None:
     with lost_row("metrics"):
         assert run_job(plan) == 0
 
-    assert re.search("failed: (every record with a fate is in its window|the rows of every)", refusal(plan))
+    assert re.search(
+        'failed the check "(every record with a fate is in its window|the rows of every)', refusal(plan)
+    )
 
 
 def test_the_gate_detects_a_changed_fate_in_the_job(folder: Path) -> None:

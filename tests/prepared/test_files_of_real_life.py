@@ -242,7 +242,7 @@ def test_a_second_delivery_without_a_sequence_names_both_files(
     with pytest.raises(QualityError) as caught:
         backstream.run(definition, *RANGE, home=home.path, allow_unsealed=True)
 
-    assert str(caught.value).startswith("failed: no input file has the content of another one; ")
+    assert str(caught.value).startswith('failed the check "no input file has the content of another one"; ')
     assert f"\n  equal files: {second} has the content of {first}\n" in str(caught.value)
     second.unlink()
     backstream.run(definition, *RANGE, home=home.path, allow_unsealed=True, replan=True)

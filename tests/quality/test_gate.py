@@ -57,7 +57,7 @@ def test_five_records_without_a_window_are_reported_with_their_source_partition(
     }
     assert audit.verdict is Verdict.FAIL
     assert audit.summary == (
-        "failed: every record with a fate is in its window (b) and 2 more; all 48 windows have events; "
+        'failed the check "every record with a fate is in its window" (b) and 2 more; all 48 windows have events; '
         "2 % of 2,395 events were late, 0 % were dropped (delay 10m)"
     )
 
@@ -84,7 +84,7 @@ def test_a_run_with_no_window_to_judge_fails() -> None:
 
     assert failing(audit) == {"the run has at least one window": []}
     assert audit.verdict is Verdict.FAIL
-    assert audit.summary == "failed: the run has at least one window; no window was expected"
+    assert audit.summary == 'failed the check "the run has at least one window"; no window was expected'
     assert len(frame) == 0
 
 
@@ -144,7 +144,7 @@ def test_a_check_that_raises_is_an_error_and_never_a_pass(timetable: Path, tmp_p
     assert check.outcome is CheckOutcome.ERROR
     assert check.observed.startswith("could not run: ")
     assert audit.verdict is Verdict.ERROR
-    assert audit.summary.startswith("could not check: partitions are between 1 and 2; all 48 windows")
+    assert audit.summary.startswith('could not run the check "partitions are between 1 and 2"; all 48 windows')
 
 
 def test_an_audit_survives_its_file(timetable: Path, tmp_path: Path) -> None:

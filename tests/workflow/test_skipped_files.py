@@ -81,7 +81,7 @@ def test_a_removed_file_of_an_earlier_run_fails_the_gate_unless_a_user_overrides
         run(spark, plan)
 
     first, removed, _, hint = str(caught.value).splitlines()
-    assert first.startswith(f"failed: {GONE}; ")
+    assert first.startswith(f'failed the check "{GONE}"; ')
     assert removed == f"  removed: {tmp_path}/data/1b.parquet; {REMOVED_HINT}"
     assert hint == f"hint: the report is at {plan.folder.report}"
     assert (
@@ -115,7 +115,7 @@ def test_equal_parquet_files_fail_the_gate_if_the_source_has_no_sequence(
     plan = planned(tmp_path, definition)
     assert plan.equal_files.first == (f"{copied} has the content of {first}",)
     with pytest.raises(
-        QualityError, match=r"(?s)^failed: .*no input file has the content of another one.*equal files: "
+        QualityError, match=r"(?s)^failed the check .*no input file has the content of another one.*equal files: "
     ):
         run(spark, plan)
 

@@ -72,7 +72,7 @@ def test_no_record_readable_is_refused_with_reasons_and_an_example(spark: SparkS
     error = refusal(spark, planned(tmp_path, write_definition(tmp_path)))
 
     assert error.startswith(
-        "failed: the run has at least one window; no record could be read (unparsable_event_time 24; "
+        'failed the check "the run has at least one window"; no record could be read (unparsable_event_time 24; '
     )
     assert "for example '0h' in a.parquet" in error
 

@@ -171,7 +171,7 @@ def test_staged_rows_are_verified_before_they_are_published(tmp_path: Path, *, i
         assert check.observed.endswith("the table has no row, the input makes one of 1 record")
         audit = Audit(plan.run_id, "suite", Verdict.PASS, "all windows have events", ()).with_check(check)
         assert audit.verdict is Verdict.FAIL
-        assert audit.summary.startswith("failed: sampled rows equal those of the reference engine (")
+        assert audit.summary.startswith('failed the check "sampled rows equal those of the reference engine" (')
     else:
         assert (check.outcome, check.observed) == (CheckOutcome.PASS, f"{check.element_count} rows are equal")
 

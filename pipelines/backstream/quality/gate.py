@@ -46,7 +46,7 @@ _SUMMARIZED_COLUMNS = {
     "repeated_positions",
     "rows_ratio",
 }
-_SEVERE_OUTCOMES = {CheckOutcome.ERROR: "could not check", CheckOutcome.FAIL: "failed"}
+_SEVERE_OUTCOMES = {CheckOutcome.ERROR: "could not run the check", CheckOutcome.FAIL: "failed the check"}
 
 
 def _summarize_audit(
@@ -92,7 +92,7 @@ def _most_severe_text(checks: Sequence[Check]) -> list[str]:
         ]
         if severe:
             more = f" and {len(severe) - 1} more" if len(severe) > 1 else ""
-            return [f"{words}: {severe[0].name}{_first_row_text(severe[0])}{more}"]
+            return [f'{words} "{severe[0].name}"{_first_row_text(severe[0])}{more}']
     return []
 
 

@@ -97,7 +97,8 @@ class Audit:
         """Return the audit with one more check; if it is not met, the summary begins with it."""
         checks = (*self.checks, check)
         is_met = check.outcome in (CheckOutcome.PASS, CheckOutcome.INFO)
-        summary = self.summary if is_met else f"failed: {check.name} ({check.observed}); {self.summary}"
+        failure = f'failed the check "{check.name}" ({check.observed})'
+        summary = self.summary if is_met else f"{failure}; {self.summary}"
         return replace(self, checks=checks, verdict=worst_verdict(checks), summary=summary)
 
     def write(self, path: Path) -> None:
