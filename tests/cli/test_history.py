@@ -256,6 +256,7 @@ def test_diff_of_a_definition_takes_its_newest_run_or_that_of_a_range(lake: Lake
     os.utime(lake.home.run("flights", old).plan, (1, 1))
 
     assert f"run {new} " in lines("diff", file)[0]
+    assert f"run {new} " in lines("diff", "flights")[0]
     assert f"run {old} " in lines("diff", file, "--since", "2013-02-01", "--until", "2013-02-03")[0]
     assert refusal("diff", file, "--since", "2013-02-09") == f"no run of flights of that range in {lake.home.path}"
 

@@ -63,7 +63,9 @@ def show(
 
 @app.command("diff")
 def diff_command(
-    run: Annotated[str, typer.Argument(metavar="RUN|DEFINITION", help="Run id, or a definition: its newest run")],
+    run: Annotated[
+        str, typer.Argument(metavar="RUN|DEFINITION", help="Run id; or a definition or dataset: its newest run")
+    ],
     since: MaybeSince = None,
     until: MaybeUntil = None,
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of changes shown per aggregate")] = 10,
@@ -174,13 +176,14 @@ def dataset_name(text: str) -> str:
 
 
 def _run_id(home: Home, text: str, since: str | None, until: str | None) -> str:
-    """Return the newest run of the definition with this name or path, or the text itself if there is none."""
+    """Return the newest run of a dataset, given by its name or definition, or the text itself if there is none."""
     from backstream.workflow import history
 
     try:
         find_definition(text)
     except SpecError:
-        return text
+        if not (home.path / "runs" / text).is_dir():
+            return text
     since_ms = None if since is None else instant_ms(since, "--since")
     until_ms = None if until is None else instant_ms(until, "--until")
     return history.find_newest_run(home, dataset_name(text), since_ms, until_ms).run_id
