@@ -245,11 +245,13 @@ def _definition_lines(staleness: Staleness, definition: str) -> Iterator[str]:
 
 
 def _stale_day_lines(day: StaleDay, staleness: Staleness) -> Iterator[str]:
+    from backstream.source.prepared import describe_input_file
+
     reasons = list(day.reasons)
     files = sorted(day.events.items())
     for file, events in files[:_FILES_SHOWN]:
         records = "" if events is None else ", 1 record" if events == 1 else f", {events:,} records"
-        reasons.append(f"{staleness.changes[file]}: {file}{records}")
+        reasons.append(f"{staleness.changes[file]}: {describe_input_file(file)}{records}")
     if len(files) > _FILES_SHOWN:
         reasons.append(f"and {len(files) - _FILES_SHOWN} more files")
     count = "all" if day.reasons else f"{len(day.windows):,}"

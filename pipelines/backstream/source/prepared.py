@@ -29,6 +29,8 @@ from backstream.storage.stores import Stores, is_in_store
 _MANIFEST = "_raw_files.json"
 """File in the folder of a batch: its raw files and its counts. Readers of Parquet ignore its name."""
 _LISTING = "_listed.json"
+_BATCH = "batch-"
+"""Prefix of the folder of a batch."""
 _MAX_BATCH_BYTES = 256 * 2**20
 """Maximum size of the raw files of a batch. If one of them changes, all are read again."""
 _MAX_BATCH_FILES = 20_000
@@ -130,7 +132,7 @@ class PreparedSource:
 
     def batches(self) -> list[PreparedBatch]:
         """Return all complete batches, sorted by name."""
-        return [_load_batch(manifest) for manifest in sorted(self.folder.glob(f"batch-*/{_MANIFEST}"))]
+        return [_load_batch(manifest) for manifest in sorted(self.folder.glob(f"{_BATCH}*/{_MANIFEST}"))]
 
     def find_changes(
         self, files: Sequence[RawFile], side_inputs: Mapping[str, PinnedInput] = MappingProxyType({})
@@ -176,7 +178,7 @@ class PreparedSource:
         Raises:
             StorageError: when the home is in an object store that refuses.
         """
-        folder = self.folder / f"batch-{uuid.uuid4().hex[:12]}"
+        folder = self.folder / f"{_BATCH}{uuid.uuid4().hex[:12]}"
         copy = HomeCopy.find(folder / _MANIFEST)
         stored = _upload_files(batch.folder, copy.location(folder)) if copy else []
         content = {
@@ -212,7 +214,7 @@ class PreparedSource:
                 shutil.rmtree(folder, ignore_errors=True)
         if copy := HomeCopy.find(self.folder / _LISTING):
             stores, address = Stores.from_environment(), copy.location(self.folder)
-            names = [name for name in stores.list_versions(address) if name.startswith("batch-")]
+            names = [name for name in stores.list_versions(address) if name.startswith(_BATCH)]
             complete = {name.partition("/")[0] for name in names if name.endswith(f"/{_MANIFEST}")}
             stores.remove(f"{address}/{name}" for name in names if name.partition("/")[0] not in complete)
 
@@ -253,6 +255,18 @@ def _upload_files(folder: Path, address: str) -> list[RawFile]:
         stores.upload_all(targets)
     versions = zip(targets, stores.find_versions(list(targets)), strict=True)
     return [RawFile(path, version.size_bytes, version.modified_ms) for path, version in versions if version]
+
+
+def describe_input_file(path: str) -> str:
+    """Return the raw files of a prepared file, e.g., `/data/a.json and 2 more`; else the path itself."""
+    names = path.split("/")
+    if names[-5:-4] != ["prepared"] or not names[-2].startswith(_BATCH):
+        return path
+    manifest = PreparedSource.from_location("/".join(names[:-2])).folder / names[-2] / _MANIFEST
+    if not manifest.exists():
+        return path  # the batch was replaced
+    files = _load_batch(manifest).files
+    return files[0].path if len(files) == 1 else f"{files[0].path} and {len(files) - 1:,} more"
 
 
 def _load_batch(manifest: Path) -> PreparedBatch:
