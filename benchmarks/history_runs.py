@@ -19,8 +19,8 @@ from backstream.eventtime.instants import DAY_MS, MINUTE_MS, instant_text, utc_d
 from backstream.lake import snapshots
 from backstream.lake.catalog import load_table, open_catalog_for_writing
 from backstream.lake.commit import commit_snapshot
-from backstream.lake.data_files import to_data_files
 from backstream.lake.ledger import CHECKS_TABLE, RUNS_TABLE, run_row
+from backstream.lake.publication.data_files import to_data_files
 from backstream.lake.snapshot_producers import OneTransaction, stage_snapshot
 from backstream.lake.snapshots import tag_name
 from backstream.lake.tables import create_or_evolve_table

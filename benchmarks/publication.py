@@ -16,7 +16,7 @@ from backstream.eventtime.instants import DAY_MS, instant_ms, utc_datetime
 from backstream.eventtime.intervals import Interval
 from backstream.lake.ledger import record_run, run_row
 from backstream.lake.maintenance import expire_side_table_snapshots
-from backstream.lake.publish import publish_range
+from backstream.lake.publication.publish import publish_range
 from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest, StagedFile
 from backstream.runs.plan import Mode, Plan

@@ -23,7 +23,7 @@ from tests.lake.conftest import Lake
 from backstream.definition.run_sections import Quality
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS, instant_ms, instant_text, utc_datetime
 from backstream.lake.ledger import record_checks, record_run, run_row
-from backstream.lake.publish import publish_range
+from backstream.lake.publication.publish import publish_range
 from backstream.quality.audit_frame import WINDOW_COLUMNS
 from backstream.runs.dataset_state import DatasetState, DayIssue, write_day_totals
 from backstream.runs.home import Home

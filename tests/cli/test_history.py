@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from backstream.cli import app
 from backstream.lake.ledger import list_runs
-from backstream.lake.publish import publish_range
+from backstream.lake.publication.publish import publish_range
 from backstream.runs.home import Home
 from backstream.runs.results import Publication
 from backstream.runs.status import RunStatus

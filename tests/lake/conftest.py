@@ -20,8 +20,8 @@ from backstream.eventtime.instants import DAY_MS, instant_ms
 from backstream.eventtime.intervals import Interval
 from backstream.lake.catalog import open_catalog_for_reading, open_catalog_for_writing
 from backstream.lake.catalog_address import table_identifier
-from backstream.lake.planned_tables import create_tables, plan_tables
-from backstream.lake.publish import publish_range
+from backstream.lake.publication.planned_tables import create_tables, plan_tables
+from backstream.lake.publication.publish import publish_range
 from backstream.lake.reader import load_rows
 from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest, StagedFile

@@ -16,7 +16,7 @@ from typing import Any
 from pyiceberg.catalog.sql import SqlCatalog
 
 from backstream.errors import ConflictError
-from backstream.lake import publish as module
+from backstream.lake.publication import publish as module
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Plan
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backstream.lake.publish import publish_range
+from backstream.lake.publication.publish import publish_range
 from backstream.lake.reader import load_rows
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Plan

@@ -12,11 +12,12 @@ from pyiceberg.table.update import AddSnapshotUpdate
 from pyiceberg.transforms import DayTransform
 
 from backstream.errors import CommitError, ConflictError, ContractError
-from backstream.lake import commit, publish
-from backstream.lake.data_files import copy_data_files, to_data_files
-from backstream.lake.publish import publish_range
+from backstream.lake import commit
+from backstream.lake.publication import publish
+from backstream.lake.publication.data_files import copy_data_files, to_data_files
+from backstream.lake.publication.publish import publish_range
+from backstream.lake.publication.rollback import roll_back_run
 from backstream.lake.reader import load_rows
-from backstream.lake.rollback import roll_back_run
 from backstream.lake.snapshot_producers import OneTransaction, stage_snapshot
 from backstream.lake.storage import plain_path
 from backstream.runs.manifest import StagedFile

@@ -12,8 +12,8 @@ from tests.lake.conftest import METRICS_TABLE, WINDOWS_TABLE
 
 from backstream.errors import BackstreamError, ContractError, LedgerError, PlanError
 from backstream.lake.catalog import open_catalog_for_writing
-from backstream.lake.planned_tables import create_tables, plan_tables
-from backstream.lake.publish import publish_range
+from backstream.lake.publication.planned_tables import create_tables, plan_tables
+from backstream.lake.publication.publish import publish_range
 from backstream.lake.reader import load_rows
 from backstream.runs.plan import Plan
 from backstream.runs.table_schemas import Column, Table, windows_table

@@ -10,10 +10,10 @@ from pyiceberg.table.snapshots import Operation
 from backstream.errors import ContractError, CountError, LedgerError, PlanError
 from backstream.lake import snapshot_producers
 from backstream.lake.catalog import FORMAT, FORMAT_VERSION, open_catalog_for_writing
-from backstream.lake.publish import append_side_tables, publish_range
+from backstream.lake.publication.publish import append_side_tables, publish_range
+from backstream.lake.publication.staged_files import check_staged_files
 from backstream.lake.reader import load_rows
 from backstream.lake.snapshots import list_ancestors, summary_property
-from backstream.lake.staged_files import check_staged_files
 from backstream.runs.plan import definition_id
 
 if TYPE_CHECKING:

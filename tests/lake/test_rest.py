@@ -11,8 +11,8 @@ from backstream.lake.catalog import open_catalog_for_writing
 from backstream.lake.catalog_address import namespace
 from backstream.lake.ledger import list_runs, record_run, run_row
 from backstream.lake.maintenance import vacuum_tables
-from backstream.lake.publish import publish_range
-from backstream.lake.rollback import roll_back_run
+from backstream.lake.publication.publish import publish_range
+from backstream.lake.publication.rollback import roll_back_run
 from backstream.runs.home import Home
 from backstream.runs.status import RunStatus
 from backstream.variables import CATALOG_VARIABLE, NAMESPACE_VARIABLE, WAREHOUSE_VARIABLE

@@ -8,13 +8,13 @@ import pytest
 from backstream.errors import ConflictError
 from backstream.eventtime.instants import instant_ms
 from backstream.eventtime.intervals import Interval
-from backstream.lake import publish as module
 from backstream.lake.catalog import open_catalog_for_writing
 from backstream.lake.catalog_address import table_identifier
-from backstream.lake.publish import publish_range
+from backstream.lake.publication import publish as module
+from backstream.lake.publication.publish import publish_range
+from backstream.lake.publication.restatements import read_restatements
 from backstream.lake.published_runs import find_published_run, load_replacement
 from backstream.lake.reader import load_published_rows, load_rows
-from backstream.lake.restatements import read_restatements
 
 if TYPE_CHECKING:
     from tests.lake.conftest import Lake

@@ -17,9 +17,9 @@ from backstream.lake import compaction, maintenance
 from backstream.lake.catalog import open_catalog_for_writing
 from backstream.lake.ledger import list_runs, record_run, run_row
 from backstream.lake.maintenance import expire_side_table_snapshots, vacuum_tables
-from backstream.lake.publish import publish_range
+from backstream.lake.publication.publish import publish_range
+from backstream.lake.publication.rollback import roll_back_run
 from backstream.lake.reader import load_published_rows
-from backstream.lake.rollback import roll_back_run
 from backstream.lake.snapshot_producers import write_data_files
 from backstream.lake.snapshots import list_tagged_snapshots
 from backstream.runs.plan import Plan
@@ -134,7 +134,7 @@ def test_a_run_that_was_not_published_finds_that_it_has_written_its_rows(
     interrupted = lake.plan("2013-02-05", "2013-02-06", trigger="interrupted")
     manifests = lake.staged(interrupted, {"2013-02-05T05:00Z": 9}, METRICS)
     with monkeypatch.context() as broken:
-        broken.setattr("backstream.lake.publish._commit_windows", _killed)
+        broken.setattr("backstream.lake.publication.publish._commit_windows", _killed)
         with pytest.raises(KeyboardInterrupt):
             publish_range(interrupted, manifests)
     publish_repeatedly(lake, 8)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from backstream.errors import ConflictError, LedgerError
-from backstream.lake import rollback as module
 from backstream.lake.ledger import record_run, run_row
 from backstream.lake.maintenance import vacuum_tables
-from backstream.lake.publish import publish_range
+from backstream.lake.publication import rollback as module
+from backstream.lake.publication.publish import publish_range
+from backstream.lake.publication.restatements import append_restatements
+from backstream.lake.publication.rollback import roll_back_run
 from backstream.lake.reader import load_published_rows, load_rows
-from backstream.lake.restatements import append_restatements
-from backstream.lake.rollback import roll_back_run
 from backstream.lake.snapshots import summary_property
 from backstream.runs.results import Verdict
 from backstream.runs.status import RunStatus

@@ -11,8 +11,8 @@ import pytest
 
 from backstream.errors import ContractError
 from backstream.eventtime.instants import instant_ms
-from backstream.lake.publish import publish_range
-from backstream.lake.staged_files import check_staged_files
+from backstream.lake.publication.publish import publish_range
+from backstream.lake.publication.staged_files import check_staged_files
 from backstream.runs.manifest import Manifest, StagedFile
 from backstream.runs.plan import Plan
 

@@ -19,13 +19,14 @@ from tests.lake.store import BUCKET, Store
 
 from backstream.errors import BackstreamError, ContractError, SetupError, SpecError, StorageError
 from backstream.eventtime.instants import DAY_MS, HOUR_MS
-from backstream.lake import data_files, maintenance, storage
-from backstream.lake import publish as publishing
+from backstream.lake import maintenance, storage
 from backstream.lake.catalog import open_catalog_for_writing
 from backstream.lake.maintenance import vacuum_tables
-from backstream.lake.publish import preview_replacement, publish_range
+from backstream.lake.publication import data_files
+from backstream.lake.publication import publish as publishing
+from backstream.lake.publication.publish import preview_replacement, publish_range
+from backstream.lake.publication.rollback import roll_back_run
 from backstream.lake.reader import load_published_rows, load_rows
-from backstream.lake.rollback import roll_back_run
 from backstream.lake.storage import Warehouse
 from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest, StagedFile

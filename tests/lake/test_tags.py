@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from backstream.lake.ledger import record_run, run_row
-from backstream.lake.publish import publish_range
+from backstream.lake.publication.publish import publish_range
 from backstream.lake.reader import load_rows
 from backstream.lake.snapshots import find_snapshot_of_run, list_retained_snapshots, summary_property
 from backstream.runs.results import Publication, Verdict

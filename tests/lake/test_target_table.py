@@ -38,13 +38,13 @@ from tests.lake.conftest import WINDOWS_TABLE
 
 from backstream.errors import ConflictError, ContractError, PlanError
 from backstream.eventtime.instants import instant_ms
-from backstream.lake import range_copies
 from backstream.lake.catalog import open_catalog_for_writing
 from backstream.lake.commit import commit_snapshot
-from backstream.lake.publish import publish_range
-from backstream.lake.range_copies import plan_target, write_partitioned_files
-from backstream.lake.rollback import roll_back_run
-from backstream.lake.target_table import TargetTable
+from backstream.lake.publication import range_copies
+from backstream.lake.publication.publish import publish_range
+from backstream.lake.publication.range_copies import plan_target, write_partitioned_files
+from backstream.lake.publication.rollback import roll_back_run
+from backstream.lake.publication.target_table import TargetTable
 from backstream.runs.plan import Plan, definition_id
 
 if TYPE_CHECKING:

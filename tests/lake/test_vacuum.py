@@ -14,9 +14,9 @@ from backstream.errors import ConflictError, LedgerError
 from backstream.eventtime.instants import DAY_MS, SECOND_MS
 from backstream.lake import maintenance as module
 from backstream.lake.maintenance import VacuumResult, list_reachable_files, vacuum_tables
-from backstream.lake.publish import publish_range
+from backstream.lake.publication.publish import publish_range
+from backstream.lake.publication.rollback import roll_back_run
 from backstream.lake.reader import content_hash, load_rows
-from backstream.lake.rollback import roll_back_run
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Plan
 from backstream.runs.results import Publication

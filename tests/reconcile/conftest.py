@@ -16,7 +16,7 @@ from tests.workflow.history import CLICKS, COLUMNS, write_clicks, write_definiti
 
 from backstream.eventtime.instants import instant_ms
 from backstream.eventtime.intervals import Interval
-from backstream.lake.publish import publish_range
+from backstream.lake.publication.publish import publish_range
 from backstream.lake.reader import load_published_rows, load_rows
 from backstream.reconcile.comparison import Reconciliation
 from backstream.reconcile.reconcile import ReconcileRequest, reconcile_dataset

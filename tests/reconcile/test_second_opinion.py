@@ -18,7 +18,7 @@ from backstream.cli import app
 from backstream.eventtime.instants import epoch_ms, instant_ms
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.windows import TimeWindow
-from backstream.lake.publish import publish_range
+from backstream.lake.publication.publish import publish_range
 from backstream.lake.reader import load_published_rows, load_rows
 from backstream.native.raw_input import RawInput, Target
 from backstream.runs.home import Home

@@ -12,7 +12,7 @@ from tests.workflow.history import write_clicks, write_definition
 
 from backstream.eventtime.instants import instant_ms
 from backstream.eventtime.intervals import Interval
-from backstream.lake.publish import publish_range
+from backstream.lake.publication.publish import publish_range
 from backstream.reconcile.rules import Cause
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from backstream.definition.loader import parse_definition
 from backstream.eventtime.instants import epoch_ms, utc_datetime
 from backstream.eventtime.windows import Session, TimeWindow
-from backstream.lake.publish import publish_range
+from backstream.lake.publication.publish import publish_range
 from backstream.runs.manifest import Manifest, StagedFile
 from backstream.runs.plan import Chunk, Plan
 from backstream.runs.table_schemas import WINDOWS

@@ -18,7 +18,7 @@ from backstream.errors import PlanError
 from backstream.lake.catalog import load_table, open_catalog_for_writing
 from backstream.lake.catalog_address import table_identifier
 from backstream.lake.commit import commit_snapshot
-from backstream.lake.publish import publish_range
+from backstream.lake.publication.publish import publish_range
 from backstream.runs.home import Home
 from backstream.runs.manifest import load_manifests
 from backstream.runs.plan import Plan

@@ -22,7 +22,7 @@ from backstream.workflow.execution import (
 )
 
 if TYPE_CHECKING:
-    from backstream.lake.rollback import RollbackResult
+    from backstream.lake.publication.rollback import RollbackResult
     from backstream.workflow.preview.result import Preview
 
 

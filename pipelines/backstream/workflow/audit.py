@@ -18,8 +18,8 @@ from backstream.definition.model import Definition
 from backstream.errors import BackstreamError, QualityError
 from backstream.eventtime.instants import DAY_MS
 from backstream.lake.ledger import list_runs, record_checks, record_run
+from backstream.lake.publication.staged_files import check_staged_files, require_complete_staging
 from backstream.lake.scans import count_rows_by_day
-from backstream.lake.staged_files import check_staged_files, require_complete_staging
 from backstream.native.small_files import columns_by_group
 from backstream.quality.evidence import READ_OF_QUARANTINE, RunEvidence, count_unreadable
 from backstream.quality.gate import evaluate_suite

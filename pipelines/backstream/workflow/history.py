@@ -19,7 +19,9 @@ from backstream.lake import snapshots
 from backstream.lake.catalog import load_table, open_catalog_for_writing
 from backstream.lake.diff import ChangeTotals, summarize_changes
 from backstream.lake.ledger import RunRow, record_run
-from backstream.lake.publish import preview_replacement
+from backstream.lake.publication.publish import preview_replacement
+from backstream.lake.publication.restatements import read_restatements
+from backstream.lake.publication.rollback import RollbackResult, roll_back_run
 from backstream.lake.published_runs import (
     PublishedRun,
     find_published_row,
@@ -27,8 +29,6 @@ from backstream.lake.published_runs import (
     load_published_run,
     load_replacement,
 )
-from backstream.lake.restatements import read_restatements
-from backstream.lake.rollback import RollbackResult, roll_back_run
 from backstream.lake.scans import scan_rows_by_day
 from backstream.runs.home import Home
 from backstream.runs.manifest import load_manifests

@@ -16,8 +16,8 @@ from backstream.definition.source_section import StoredRecords
 from backstream.errors import BackstreamError
 from backstream.lake.catalog import open_catalog_for_reading
 from backstream.lake.catalog_address import CatalogAddress, table_identifier
+from backstream.lake.publication.target_table import TargetTable
 from backstream.lake.source_tables import open_source_table
-from backstream.lake.target_table import TargetTable
 from backstream.runs.home import Home
 from backstream.runs.manifest import load_manifests
 from backstream.runs.plan import Mode, Plan

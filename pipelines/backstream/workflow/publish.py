@@ -10,11 +10,11 @@ from dataclasses import replace
 from backstream.errors import BackstreamError, CatalogError, ConflictError, QualityError
 from backstream.eventtime.instants import SECOND_MS
 from backstream.eventtime.records import ONLY_PARTITION, Fate
-from backstream.lake import planned_tables
 from backstream.lake.catalog import open_catalog_for_writing
 from backstream.lake.ledger import RunRow, record_run, run_row
 from backstream.lake.maintenance import expire_side_table_snapshots
-from backstream.lake.publish import publish_range
+from backstream.lake.publication import planned_tables
+from backstream.lake.publication.publish import publish_range
 from backstream.runs.manifest import Manifest, load_manifests, sum_fates
 from backstream.runs.plan import Plan
 from backstream.runs.progress import Phase, keep_phase

@@ -15,7 +15,7 @@ from backstream.definition.loader import (
 from backstream.errors import BackstreamError, ConflictError, PlanError
 from backstream.eventtime.intervals import Interval
 from backstream.lake.catalog import open_catalog_for_reading
-from backstream.lake.conflicts import require_no_conflict
+from backstream.lake.publication.conflicts import require_no_conflict
 from backstream.lake.tables import find_table
 from backstream.runs.home import Home, RunFolder
 from backstream.runs.input_versions import require_unchanged_inputs

@@ -19,7 +19,7 @@ from backstream.errors import PlanError
 from backstream.eventtime.intervals import Interval, backfill_range, require_range_of_days
 from backstream.eventtime.seals import DaySeal
 from backstream.eventtime.windows import Session
-from backstream.lake.ownership import TableOwner
+from backstream.lake.publication.ownership import TableOwner
 from backstream.native.supported import require_engine
 from backstream.quality.suites import require_valid_suite
 from backstream.runs.input_files import EQUAL_TO, FileList

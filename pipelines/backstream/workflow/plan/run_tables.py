@@ -9,10 +9,10 @@ from typing import NamedTuple
 from backstream.definition.columns import key_columns, value_columns
 from backstream.definition.model import Definition
 from backstream.lake.catalog import open_catalog_for_reading
-from backstream.lake.ownership import TableOwner, list_former_tables, require_ownable
-from backstream.lake.planned_tables import plan_element_ids, plan_tables
-from backstream.lake.range_copies import plan_target
-from backstream.lake.target_table import TargetTable
+from backstream.lake.publication.ownership import TableOwner, list_former_tables, require_ownable
+from backstream.lake.publication.planned_tables import plan_element_ids, plan_tables
+from backstream.lake.publication.range_copies import plan_target
+from backstream.lake.publication.target_table import TargetTable
 from backstream.runs.plan import Mode, PlannedTable, definition_id
 from backstream.runs.table_schemas import (
     METRICS_TABLE,

@@ -16,18 +16,18 @@ from backstream.eventtime.intervals import require_aligned
 from backstream.lake import snapshots
 from backstream.lake.catalog import load_table, open_catalog_for_writing
 from backstream.lake.commit import commit_snapshot, note_attempt, with_retries
-from backstream.lake.conflicts import require_no_conflict
-from backstream.lake.data_files import copy_staged_files, to_data_files
 from backstream.lake.diff import Replacement
 from backstream.lake.maintenance import protect_staged_files
-from backstream.lake.ownership import TableOwner, record_owner
-from backstream.lake.planned_tables import create_tables, require_planned_schema
+from backstream.lake.publication.conflicts import require_no_conflict
+from backstream.lake.publication.data_files import copy_staged_files, to_data_files
+from backstream.lake.publication.ownership import TableOwner, record_owner
+from backstream.lake.publication.planned_tables import create_tables, require_planned_schema
+from backstream.lake.publication.range_copies import RangeCopy, copy_range, require_copyable
+from backstream.lake.publication.restatements import append_restatements
+from backstream.lake.publication.staged_files import check_staged_files, require_complete_staging
 from backstream.lake.published_runs import find_rollback_of, load_publication
-from backstream.lake.range_copies import RangeCopy, copy_range, require_copyable
-from backstream.lake.restatements import append_restatements
 from backstream.lake.scans import list_files
 from backstream.lake.snapshots import ensure_tag, tag_name
-from backstream.lake.staged_files import check_staged_files, require_complete_staging
 from backstream.lake.tables import find_table, iceberg_type
 from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest, StagedFile

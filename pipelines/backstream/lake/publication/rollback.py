@@ -15,12 +15,12 @@ from backstream.eventtime.instants import instant_text
 from backstream.lake import snapshots
 from backstream.lake.catalog import load_table, open_catalog_for_writing
 from backstream.lake.commit import commit_snapshot, note_attempt, with_retries
-from backstream.lake.conflicts import changes_range, describe_author
-from backstream.lake.data_files import copy_data_files, to_data_files
 from backstream.lake.diff import Replacement
+from backstream.lake.publication.conflicts import changes_range, describe_author
+from backstream.lake.publication.data_files import copy_data_files, to_data_files
+from backstream.lake.publication.range_copies import RangeCopy, column_types, copy_range, require_copyable
+from backstream.lake.publication.restatements import append_restatements
 from backstream.lake.published_runs import PublishedRun, load_published_run
-from backstream.lake.range_copies import RangeCopy, column_types, copy_range, require_copyable
-from backstream.lake.restatements import append_restatements
 from backstream.lake.scans import list_files
 from backstream.lake.snapshots import ensure_tag, tag_name
 from backstream.lake.storage import plain_path

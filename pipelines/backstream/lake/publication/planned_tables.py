@@ -17,7 +17,7 @@ from pyiceberg.types import ListType
 from backstream.errors import ContractError, PlanError
 from backstream.lake.catalog import load_table, new_table_location
 from backstream.lake.commit import with_retries
-from backstream.lake.ownership import TableOwner, record_owner, remember_definition
+from backstream.lake.publication.ownership import TableOwner, record_owner, remember_definition
 from backstream.lake.scans import DAY_COLUMN
 from backstream.lake.storage import location_of, plain_path
 from backstream.lake.tables import (

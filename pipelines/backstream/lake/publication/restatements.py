@@ -17,8 +17,8 @@ from backstream.lake import snapshots
 from backstream.lake.catalog import load_table
 from backstream.lake.catalog_address import table_identifier
 from backstream.lake.commit import commit_snapshot, note_attempt, with_retries
-from backstream.lake.data_files import to_data_files
 from backstream.lake.diff import REMOVED, WINDOW, Replacement
+from backstream.lake.publication.data_files import to_data_files
 from backstream.lake.scans import equal_values
 from backstream.lake.storage import plain_path
 from backstream.lake.tables import create_or_evolve_table, type_text

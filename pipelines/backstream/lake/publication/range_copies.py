@@ -28,11 +28,11 @@ from backstream.eventtime.intervals import Interval
 from backstream.lake import snapshots
 from backstream.lake.catalog import load_table
 from backstream.lake.commit import commit_snapshot, with_retries
-from backstream.lake.conflicts import require_unchanged
+from backstream.lake.publication.conflicts import require_unchanged
+from backstream.lake.publication.target_table import TargetTable
 from backstream.lake.published_runs import PublishedRun
 from backstream.lake.scans import MAX_ROWS, in_interval, scan_files, scan_rows_by_day
 from backstream.lake.tables import iceberg_type
-from backstream.lake.target_table import TargetTable
 from backstream.runs.plan import Plan, definition_id
 from backstream.runs.results import rollback_id
 from backstream.runs.table_schemas import Column
