@@ -10,9 +10,12 @@ from tests.workflow.publishing import publish_counts
 
 from backstream.errors import PlanError
 from backstream.lake.catalog import load_table, open_catalog_for_writing
+from backstream.lake.ledger import record_run
 from backstream.lake.reader import load_rows
 from backstream.runs.home import Home
+from backstream.runs.status import RunStatus
 from backstream.workflow import create_run_tables
+from backstream.workflow.publish import ledger_row
 
 ROWS = [(at("1 05:00"), at("1 05:01"), "A", 0, "home"), (at("1 06:00"), at("1 06:10"), "A", 1, "home")]
 
@@ -21,7 +24,9 @@ ROWS = [(at("1 05:00"), at("1 05:01"), "A", 0, "home"), (at("1 06:00"), at("1 06
 def published(tmp_path: Path) -> None:
     """Publish a day of clicks."""
     write_clicks(tmp_path / "data/a.parquet", ROWS)
-    publish_counts(planned(tmp_path, write_definition(tmp_path)), ROWS)
+    plan = planned(tmp_path, write_definition(tmp_path))
+    publish_counts(plan, ROWS)
+    record_run(plan.home, ledger_row(plan, RunStatus.PUBLISHED))
 
 
 def test_an_added_aggregate_is_a_new_column_and_null_in_published_rows(tmp_path: Path) -> None:
@@ -70,4 +75,34 @@ def test_a_renamed_dataset_is_a_new_table_with_a_notice_until_it_exists(
     )
     caplog.clear()
     planned(tmp_path, definition)
+    assert caplog.messages == []
+
+
+SECOND_DAY = [(at("2 05:00"), at("2 05:01"), "A", 2, "home")]
+
+
+def test_a_plan_names_the_keys_that_changed_since_other_days_were_published(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_clicks(tmp_path / "data/b.parquet", SECOND_DAY)
+    changed = write_definition(tmp_path, CLICKS.replace("clicks = ", "views = "), size='"2h"')
+
+    planned(tmp_path, changed)
+    assert caplog.messages == []
+    planned(tmp_path, changed, "2024-03-02", "2024-03-03")
+    (message,) = caplog.messages
+    assert message == (
+        "notice: aggregates.clicks, aggregates.views, window.size changed since the runs of 1 published day "
+        "outside of this range, whose rows stay as they are\n  `backstream stale clicks` lists the days"
+    )
+
+
+def test_a_plan_has_no_notice_about_changed_limits_of_quality(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_clicks(tmp_path / "data/b.parquet", SECOND_DAY)
+    changed = write_definition(tmp_path, CLICKS + "\n[quality]\nrows_ratio = 0.1\n")
+
+    planned(tmp_path, changed, "2024-03-02", "2024-03-03")
+
     assert caplog.messages == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -34,10 +35,13 @@ from backstream.source.footers import load_footers
 from backstream.workflow.inputs.prepare import find_source_snapshots, require_prepared, summarize_preparation
 from backstream.workflow.plan.allowed_ranges import find_event_span, needed_times, read_interval, require_range
 from backstream.workflow.plan.chunk_plan import cut_chunks, require_few_chunks
+from backstream.workflow.plan.other_definitions import describe_other_definitions
 from backstream.workflow.plan.plan_request import PlanRequest, RunScope
 from backstream.workflow.plan.removed_files import find_removed_files, write_files_read
 from backstream.workflow.plan.run_tables import plan_run_tables
 from backstream.workflow.plan.shared_home import require_native_tasks, require_stored_source, require_stored_tables
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,8 @@ def plan_run(request: PlanRequest) -> Plan:
     plan = compose_plan(request)
     plan.write()
     write_files_read(plan)
+    for notice in describe_other_definitions(plan, request.home):
+        log.warning("%s", notice)
     return plan
 
 

@@ -1,0 +1,52 @@
+"""Find published days outside of a plan's range that another version of its definition computed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from backstream.definition.changed_keys import ChangedKeys
+from backstream.definition.loader import parse_definition
+from backstream.errors import BackstreamError
+from backstream.lake.ledger import list_runs
+from backstream.lake.published_windows import load_published_windows
+from backstream.runs.home import Home
+from backstream.runs.plan import Mode, Plan
+from backstream.text import count_of
+
+
+def describe_other_definitions(plan: Plan, home: Home) -> Iterator[str]:
+    """Yield a notice for each version of the definition whose days the run leaves in the table.
+
+    A run whose plan cannot be read is left out.
+    """
+    hashes = {row.run_id: row.definition_hash for row in list_runs(home, plan.dataset)}
+    days: dict[str, set[int]] = defaultdict(set)
+    runs: dict[str, str] = {}
+    for day_ms, run_ids in load_published_windows(home, plan.dataset).runs_by_day().items():
+        for run_id in run_ids if not plan.since_ms <= day_ms < plan.until_ms else ():
+            if hashes.get(run_id, plan.definition_hash) != plan.definition_hash:
+                days[hashes[run_id]].add(day_ms)
+                runs[hashes[run_id]] = run_id
+    for definition_hash, run_id in runs.items():
+        if keys := _changed_keys(plan, home, run_id):
+            yield (
+                f"notice: {', '.join(keys)} changed since the runs of "
+                f"{count_of(len(days[definition_hash]), 'published day')} outside of this range, whose rows stay "
+                f"as they are\n  `backstream stale {plan.dataset}` lists the days"
+            )
+
+
+def _changed_keys(plan: Plan, home: Home, run_id: str) -> tuple[str, ...]:
+    try:
+        old = Plan.read(home.run(plan.dataset, run_id).plan)
+        changed = ChangedKeys.between(_as_json(old.definition), _as_json(plan.definition))
+    except BackstreamError:
+        return ()
+    return changed.rules if old.mode is Mode.RECOMPUTE else (*changed.rules, *changed.policy)
+
+
+def _as_json(definition: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the definition of a plan with the defaults of keys that it lacks."""
+    return parse_definition(dict(definition), "a plan").model_dump(mode="json")
