@@ -64,7 +64,7 @@ def show(
 @app.command("diff")
 def diff_command(
     run: Annotated[
-        str, typer.Argument(metavar="RUN|DEFINITION", help="Run id; or a definition or dataset: its newest run")
+        str, typer.Argument(metavar="RUN|DEFINITION", help="Run id, or a definition or dataset: its newest run")
     ],
     since: MaybeSince = None,
     until: MaybeUntil = None,

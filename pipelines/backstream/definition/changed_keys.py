@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from backstream.runs.plan import Mode
+
 _POLICY = (
     "watermark",
     "lateness",
@@ -42,6 +44,10 @@ class ChangedKeys:
             tuple(key for key in changed if not _has_prefix(key, (*_POLICY, *_NO_EFFECT))),
             tuple(key for key in changed if _has_prefix(key, _POLICY)),
         )
+
+    def of_mode(self, mode: Mode) -> tuple[str, ...]:
+        """Return the keys that matter to a run in a mode."""
+        return self.rules if mode is Mode.RECOMPUTE else (*self.rules, *self.policy)
 
 
 def _list_changed_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

@@ -229,13 +229,13 @@ def explain_job_errors(spark: SparkSession, attempt: Attempt) -> Iterator[None]:
     """
     try:
         yield
-    except EXPRESSION_ERRORS as error:
-        raise expression_error(error, str(attempt), attempt.plan.definition_path) from None
     except Exception as error:
         reason = next((reason for reason in REFUSALS if reason in str(error)), None)
         if reason is None:
             if unreadable := unreadable_file_error(str(error), attempt.plan):
                 raise unreadable from None
+            if isinstance(error, EXPRESSION_ERRORS):
+                raise expression_error(error, str(attempt), attempt.plan.definition_path) from None
             raise
         plan = attempt.plan
         scratch = (spark.conf.get("spark.local.dir", None) or os.environ.get("TMPDIR")) or "/tmp"  # noqa: S108 - as Spark does

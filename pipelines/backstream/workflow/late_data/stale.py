@@ -207,13 +207,16 @@ def _find_definition_changes(
     dataset: _Dataset, days_by_run: Mapping[str, set[int]]
 ) -> tuple[DefinitionChange, ...]:
     """Return the keys in which the definition differs from those of runs, each with the days of these runs."""
-    current, days_by_keys = dataset.definition.model_dump(mode="json"), defaultdict[tuple[str, ...], set[int]](set)
+    current, changed = dataset.definition.model_dump(mode="json"), dict[str, ChangedKeys]()
+    days_by_keys: dict[tuple[str, ...], set[int]] = defaultdict(set)
     for run_id, days in days_by_run.items():
-        if plan := dataset.plans.plan(run_id):
-            changed = ChangedKeys.between(dataset.plans.definition(plan).model_dump(mode="json"), current)
-            keys = changed.rules if plan.mode is Mode.RECOMPUTE else (*changed.rules, *changed.policy)
-            if keys:
-                days_by_keys[keys] |= days
+        if (plan := dataset.plans.plan(run_id)) is None:
+            continue
+        if plan.definition not in changed:
+            old = dataset.plans.definition(plan).model_dump(mode="json")
+            changed[plan.definition] = ChangedKeys.between(old, current)
+        if keys := changed[plan.definition].of_mode(plan.mode):
+            days_by_keys[keys] |= days
     by_first_day = sorted(days_by_keys.items(), key=lambda item: min(item[1]))
     return tuple(DefinitionChange(keys, tuple(sorted(days))) for keys, days in by_first_day)
 

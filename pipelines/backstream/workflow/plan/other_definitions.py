@@ -12,7 +12,7 @@ from backstream.errors import BackstreamError
 from backstream.lake.ledger import list_runs
 from backstream.lake.published_windows import load_published_windows
 from backstream.runs.home import Home
-from backstream.runs.plan import Mode, Plan
+from backstream.runs.plan import Plan
 from backstream.text import count_of
 
 
@@ -44,7 +44,7 @@ def _changed_keys(plan: Plan, home: Home, run_id: str) -> tuple[str, ...]:
         changed = ChangedKeys.between(_as_json(old.definition), _as_json(plan.definition))
     except BackstreamError:
         return ()
-    return changed.rules if old.mode is Mode.RECOMPUTE else (*changed.rules, *changed.policy)
+    return changed.of_mode(old.mode)
 
 
 def _as_json(definition: Mapping[str, Any]) -> dict[str, Any]:
