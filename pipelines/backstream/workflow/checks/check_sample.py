@@ -29,7 +29,6 @@ from backstream.source.column_types import group_by_schema
 from backstream.source.columns import resolve_columns
 from backstream.source.files import inspect_files, list_source_files
 from backstream.spark.preparation.prepare import prepare_files
-from backstream.spark.preparation.settings import Preparation
 from backstream.spark.sample import aggregate_sample, load_sample
 from backstream.spark.schemas import PARTITION_NUMBER
 from backstream.spark.source import FILE, MARKER, REASON, RECORD, WRITTEN_ARRIVAL_TIME, WRITTEN_EVENT_TIME
@@ -104,19 +103,11 @@ def _prepare_sample(spark: SparkSession, listed: RawSource, limit: int, folder: 
     """Prepare the first records of some raw files, wherever they are, and return the folder with the result."""
     source = listed.settle(lambda files: files)
     files = _spread(source.files)
-    code = prepared.transformation(source.definition.source)
     with (
         source.local_files(files, folder, lambda: spark) as local,
         load_side_inputs(source.definition, home, source.where, lambda: spark, folder) as sides,
     ):
-        preparation = Preparation(
-            local.definition,
-            source.where,
-            code,
-            fetched=local.folder,
-            addresses=local.addresses,
-            side_inputs=sides.rows,
-        )
+        preparation = source.preparation(local, sides.rows)
         paths = sorted(local.paths[file] for file in files)
         prepare_files(spark, preparation, paths, folder, max(1, limit // len(files)))
     return folder

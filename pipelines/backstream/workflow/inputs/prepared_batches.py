@@ -93,7 +93,6 @@ def prepare_batches(
         SpecError: when an expression or a column of the source is wrong.
         DamagedFileError: when a file is damaged, and the definition does not skip it.
     """
-    from backstream.spark.preparation.settings import Preparation
     from backstream.spark.session import ship_package
 
     code = transformation(source.definition.source)
@@ -105,14 +104,7 @@ def prepare_batches(
             source.local_files(batch, prepared.folder, lambda: spark) as local,
             prepared.new_batch() as draft,
         ):
-            preparation = Preparation(
-                local.definition,
-                source.where,
-                code,
-                fetched=local.folder,
-                addresses=local.addresses,
-                side_inputs=sides.rows,
-            )
+            preparation = source.preparation(local, sides.rows)
             result, skipped = _prepare_batch(spark, preparation, local.paths, draft)
             periods = FolderPeriods(source.definition.source, source.where)
             is_promised = source.definition.source.partition_filter is not None

@@ -18,6 +18,7 @@ from backstream.definition.prepared import (
     prepared_folder,
     reason_to_convert,
     reason_to_copy,
+    transformation,
 )
 from backstream.errors import PlanError, SpecError, StorageError
 from backstream.runs.home import Home
@@ -29,9 +30,10 @@ from backstream.source.wildcards import split_pattern
 from backstream.storage.object_stores import StoreAccess
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from backstream.lake.source_tables import SourceTableState, TableFiles
+    from backstream.spark.preparation.settings import Preparation
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +148,19 @@ class RawSource:
             if result.error:
                 msg = f"cannot copy input file {result.path}: {result.error} ({self.where}, source.path)"
                 raise (PlanError if result.is_deleted else StorageError)(msg)
+
+    def preparation(self, local: LocalFiles, side_inputs: Mapping[str, DataFrame]) -> Preparation:
+        """Return the settings by which Spark prepares local files of the source."""
+        from backstream.spark.preparation.settings import Preparation
+
+        return Preparation(
+            local.definition,
+            self.where,
+            transformation(self.definition.source),
+            fetched=local.folder,
+            addresses=local.addresses,
+            side_inputs=side_inputs,
+        )
 
     @contextmanager
     def local_files(
