@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from typer.testing import CliRunner
 
@@ -195,14 +196,19 @@ class EndedJavaError(Exception):
         raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
 
 
-@pytest.mark.parametrize(("status", "error"), [(OUT_OF_MEMORY_STATUS, HeapError), (0, EndedJavaError)])
+LOST_CLASS_ERROR = Py4JError("py4j.reflection does not exist in the JVM")
+"""Java ended while PySpark converted its error."""
+
+
+@pytest.mark.parametrize("error", [EndedJavaError(), LOST_CLASS_ERROR], ids=["no message", "no class"])
+@pytest.mark.parametrize("status", [OUT_OF_MEMORY_STATUS, 0])
 def test_java_can_end_before_its_error_is_read(
-    monkeypatch: pytest.MonkeyPatch, status: int, error: type[Exception]
+    monkeypatch: pytest.MonkeyPatch, status: int, error: Exception
 ) -> None:
     java = subprocess.Popen(["sh", "-c", f"exit {status}"])
     monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=java))
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: {"spark.driver.memory": "512m"}))
     plan: Any = SimpleNamespace(run_id="a-run")
-    with pytest.raises(error), explain_heap_errors(spark, plan):
-        raise EndedJavaError
+    with pytest.raises(HeapError if status else type(error)), explain_heap_errors(spark, plan):
+        raise error
     assert java.wait() == status

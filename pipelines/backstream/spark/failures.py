@@ -35,6 +35,7 @@ _STOPPED = (
     'SparkContext.dagScheduler()" is null',  # from a context that is stopping
     "Java side is empty",
     "Java server",
+    "does not exist in the JVM",  # of each class
 )
 """Texts of errors that a caller gets while Java ends."""
 _DISCONNECTED = (Py4JNetworkError, ConnectionError)
