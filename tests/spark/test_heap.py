@@ -200,7 +200,11 @@ LOST_CLASS_ERROR = Py4JError("py4j.reflection does not exist in the JVM")
 """Java ended while PySpark converted its error."""
 
 
-@pytest.mark.parametrize("error", [EndedJavaError(), LOST_CLASS_ERROR], ids=["no message", "no class"])
+@pytest.mark.parametrize(
+    "error",
+    [EndedJavaError(), LOST_CLASS_ERROR, AttributeError("'NoneType' object has no attribute 'sendall'")],
+    ids=["no message", "no class", "no connection"],
+)
 @pytest.mark.parametrize("status", [OUT_OF_MEMORY_STATUS, 0])
 def test_java_can_end_before_its_error_is_read(
     monkeypatch: pytest.MonkeyPatch, status: int, error: Exception

@@ -40,6 +40,7 @@ _STOPPED = (
 """Texts of errors that a caller gets while Java ends."""
 _DISCONNECTED = (Py4JNetworkError, ConnectionError)
 _END_S = 15.0
+_UNKNOWN_END_S = 1.0
 
 
 def silence_java_traces(spark: SparkSession) -> None:
@@ -76,12 +77,12 @@ def _is_out_of_memory(error: Exception) -> bool:
         error, message = disconnected, ""
     if _OUT_OF_MEMORY in message:
         return True
-    if not isinstance(error, _DISCONNECTED) and not any(text in message for text in _STOPPED):
-        return False
+    is_ending = isinstance(error, _DISCONNECTED) or any(text in message for text in _STOPPED)
     gateway = SparkContext._gateway  # noqa: SLF001 - only the gateway has the process
     java: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     try:
-        return java is not None and java.wait(_END_S) == OUT_OF_MEMORY_STATUS
+        # PySpark calls Java to convert an error of Java. If Java ends then, the error can be any.
+        return java is not None and java.wait(_END_S if is_ending else _UNKNOWN_END_S) == OUT_OF_MEMORY_STATUS
     except subprocess.TimeoutExpired:
         return False
 
