@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from backstream.eventtime.instants import DAY_MS, instant_text
-from backstream.eventtime.intervals import Interval
+from backstream.eventtime.intervals import Interval, merge_intervals
 from backstream.eventtime.stale_windows import ChangeKind, StaleWindow, count_by_file
 from backstream.runs.plan import Mode
 
@@ -41,13 +41,7 @@ class DefinitionChange:
 
     def ranges(self) -> list[Interval]:
         """Return the days as ranges."""
-        ranges: list[Interval] = []
-        for day_ms in self.days:
-            if ranges and ranges[-1].end_ms == day_ms:
-                ranges[-1] = Interval(ranges[-1].start_ms, day_ms + DAY_MS)
-            else:
-                ranges.append(Interval(day_ms, day_ms + DAY_MS))
-        return ranges
+        return merge_intervals(Interval(day_ms, day_ms + DAY_MS) for day_ms in self.days)
 
 
 @dataclass(frozen=True, slots=True)

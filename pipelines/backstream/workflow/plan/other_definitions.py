@@ -17,23 +17,25 @@ from backstream.text import count_of
 
 
 def describe_other_definitions(plan: Plan, home: Home) -> Iterator[str]:
-    """Yield a notice for each version of the definition whose days the run leaves in the table.
+    """Yield a notice for each version of the definition and mode whose days the run leaves in the table.
 
     A run whose plan cannot be read is left out.
     """
-    hashes = {row.run_id: row.definition_hash for row in list_runs(home, plan.dataset)}
-    days: dict[str, set[int]] = defaultdict(set)
-    runs: dict[str, str] = {}
+    rows = {row.run_id: row for row in list_runs(home, plan.dataset)}
+    days: dict[tuple[str, str], set[int]] = defaultdict(set)
+    runs: dict[tuple[str, str], str] = {}
     for day_ms, run_ids in load_published_windows(home, plan.dataset).runs_by_day().items():
         for run_id in run_ids if not plan.since_ms <= day_ms < plan.until_ms else ():
-            if hashes.get(run_id, plan.definition_hash) != plan.definition_hash:
-                days[hashes[run_id]].add(day_ms)
-                runs[hashes[run_id]] = run_id
-    for definition_hash, run_id in runs.items():
+            row = rows.get(run_id)
+            if row and row.definition_hash != plan.definition_hash:
+                version = row.definition_hash, row.mode
+                days[version].add(day_ms)
+                runs[version] = run_id
+    for version, run_id in runs.items():
         if keys := _changed_keys(plan, home, run_id):
             yield (
                 f"notice: {', '.join(keys)} changed since the runs of "
-                f"{count_of(len(days[definition_hash]), 'published day')} outside of this range, whose rows stay "
+                f"{count_of(len(days[version]), 'published day')} outside of this range, whose rows stay "
                 f"as they are\n  `backstream stale {plan.dataset}` lists the days"
             )
 

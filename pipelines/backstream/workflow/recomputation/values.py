@@ -109,9 +109,8 @@ def are_equal(first: object, second: object, error: float = 0.0) -> bool:
         if first is None or second is None:
             return first is second
         one, other = float(first), float(second)  # type: ignore[arg-type]
-        return (one != one and other != other) or math.isclose(  # noqa: PLR0124 - only NaN
-            one, other, rel_tol=_RELATIVE_TOLERANCE, abs_tol=error
-        )
+        is_close = math.isclose(one, other, rel_tol=_RELATIVE_TOLERANCE, abs_tol=error)
+        return is_close or (math.isnan(one) and math.isnan(other))
     return _with_zone(first) == _with_zone(second)
 
 
