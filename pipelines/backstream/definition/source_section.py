@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import re
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import (
@@ -41,7 +43,11 @@ class StoredRecords(Section):
     """The columns of JSON and CSV files: a name and a type of Spark SQL, e.g., `"struct<id: bigint>"`. Other
     columns of the files are ignored."""
     options: dict[str, str] = {}
-    """Options of Spark's reader for the format, e.g., `header = "true"`."""
+    """Options of Spark's reader for the format, e.g., `header = "true"`. `encoding` is that of JSON and CSV files,
+    e.g., `"UTF-16"` or `"windows-1252"`; by default UTF-8."""
+    records: str | None = None
+    """The field of a JSON value that holds an array of records, e.g., `"Records"` or `"data.items"`. A value can
+    have several lines. By default each value, or each element of an array, is a record."""
     asset: Annotated[str, Field(min_length=1)] | None = None
     """The Airflow asset that your DAGs update when records arrive: its name, or its URI. Each update triggers
     `restate_<name>`, which reprocesses the stale and missing days."""
@@ -59,7 +65,21 @@ class StoredRecords(Section):
         if self.format == "iceberg" and not (isinstance(self.path, str) and _TABLE.fullmatch(self.path)):
             msg = f'path must be catalog.namespace.table with format = "iceberg", got {self.path!r}'
             raise ValueError(msg)
+        if self.records and self.format != "json":
+            msg = f'records is for format = "json", got format = "{self.format}"'
+            raise ValueError(msg)
+        _require_encoding(self.options)
         return self
+
+
+def _require_encoding(options: Mapping[str, str]) -> None:
+    for name, value in options.items():
+        if name.lower() in ("encoding", "charset"):
+            try:
+                codecs.lookup(value)
+            except LookupError:
+                msg = f'options.{name} must be an encoding such as "UTF-16" or "windows-1252", got {value!r}'
+                raise ValueError(msg) from None
 
 
 _FORMATS_WITHOUT_SCHEMA = ("json", "csv")

@@ -8,7 +8,8 @@ columns of CSV by their position and not by name, so the headers are read here.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from io import TextIOWrapper
 from pathlib import Path
 
@@ -82,6 +83,7 @@ def group_by_header(source: Source, paths: Iterable[str]) -> list[tuple[dict[str
     groups: dict[tuple[str, ...], list[str]] = {}
     for path in paths:
         if header := _read_header(path, source.options):
+            _require_unique_names(path, header, source.columns)
             groups.setdefault(header, []).append(path)
     return [(_columns_in_order(header, source.columns), files) for header, files in groups.items()]
 
@@ -98,6 +100,34 @@ def _read_header(path: str, options: Mapping[str, str]) -> tuple[str, ...]:
         raise UnreadableError(path, read_error_text(error)) from None
 
 
-def _columns_in_order(header: Iterable[str], declared: Mapping[str, str]) -> dict[str, str]:
+def _columns_in_order(header: Sequence[str], declared: Mapping[str, str]) -> dict[str, str]:
+    """Return the types of columns by their names; empty and repeated names become those that Spark gives."""
+    spellings = Counter(name.strip().lower() for name in header)
     by_name = {name.lower(): (name, kind) for name, kind in declared.items()}
-    return dict(by_name.get(name.strip().lower(), (name, _OTHER)) for name in header)
+    columns: dict[str, str] = {}
+    for position, cell in enumerate(header):
+        name = cell.strip() or f"_c{position}"
+        if spellings[name.lower()] > 1:
+            name = f"{name}{position}"
+        known, kind = by_name.get(name.lower(), (name, _OTHER))
+        while known in columns:
+            known = f"{known}_"
+        columns[known] = kind
+    return columns
+
+
+def _require_unique_names(path: str, header: Sequence[str], declared: Iterable[str]) -> None:
+    """Check that a header has no declared column twice: nobody knows which one is meant.
+
+    Raises:
+        UnreadableError: with the names that Spark gives to repeated columns.
+    """
+    names = [name.strip().lower() for name in header]
+    for name in declared:
+        if names.count(name.lower()) > 1:
+            positions = [position for position, each in enumerate(names) if each == name.lower()]
+            others = " and ".join(f"{name}{position}" for position in positions)
+            reason = (
+                f"its header has the column {name!r} {len(positions)} times: declare {others} in source.columns"
+            )
+            raise UnreadableError(path, reason)

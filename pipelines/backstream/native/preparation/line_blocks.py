@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
+import zlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -41,7 +44,7 @@ def read_line_blocks(piece: Piece, block_bytes: int = _BLOCK_BYTES) -> Iterator[
 
 
 def _read_blocks(piece: Piece, block_bytes: int) -> Iterator[bytes]:
-    with _open(piece) as stream:
+    with open_stream(piece) as stream:
         left = None
         if piece.start or piece.end is not None:
             end = None if piece.end is None else _find_line(stream, piece.end)
@@ -62,13 +65,24 @@ def _read_blocks(piece: Piece, block_bytes: int) -> Iterator[bytes]:
             yield rest + b"\n"
 
 
-def _open(piece: Piece) -> AbstractContextManager[BinaryIO]:
-    compression = COMPRESSIONS.get(Path(piece.path).suffix)
-    if compression is None:
+def open_stream(piece: Piece) -> AbstractContextManager[BinaryIO]:
+    """Open the file of a piece; its suffix shows how it is compressed.
+
+    Raises:
+        UnusualFileError: if it is compressed and empty.
+        ArrowException, OSError, zlib.error: if it cannot be read.
+    """
+    suffix = Path(piece.path).suffix
+    compression = COMPRESSIONS.get(suffix)
+    if compression is None and suffix not in (".bz2", ".deflate"):
         return Path(piece.path).open("rb")
     if not piece.size_bytes:  # for Arrow, it has no lines
         msg = "an empty file is not compressed"
         raise UnusualFileError(msg)
+    if suffix == ".bz2":
+        return cast("AbstractContextManager[BinaryIO]", bz2.open(piece.path))
+    if suffix == ".deflate":
+        return BytesIO(zlib.decompress(Path(piece.path).read_bytes()))
     stream: Any = pa.input_stream(piece.path, compression=compression)
     return cast("AbstractContextManager[BinaryIO]", stream)
 

@@ -16,12 +16,14 @@ from backstream.native.preparation.pieces import estimate_bytes
 from backstream.native.preparation.rows import RowMaker
 from backstream.native.preparation.task import (
     Piece,
+    RewrittenText,
     UnusualFileError,
     UnusualLineError,
     UnusualLines,
     UnusualLinesError,
     UnusualRowsError,
 )
+from backstream.native.preparation.text_check import LineFile, split_line
 from backstream.source.files import read_error_text
 
 _PARTS, _MAX_PART_LINES = 8, 16
@@ -80,16 +82,24 @@ class LineReader:
             raise UnusualFileError(self._reason)
 
     def write_unusual_lines(self, folder: str, attempt: str) -> UnusualLines | None:
-        """Write the lines that are set apart to a file with the path of the raw file and a suffix.
-
-        An empty line comes first: Spark would leave out a byte order mark at the start of a file.
-        """
+        """Write the lines that are set apart to files with the path of the raw file and a suffix."""
         if not self._numbers:
             return None
-        path = Path(f"{folder}{self._piece.path}~{attempt}")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"\n" + b"".join(self._unusual))
-        return UnusualLines(self._piece.path, str(path), self._numbers, self._reason)
+        target = f"{folder}{self._piece.path}~{attempt}"
+        Path(target).parent.mkdir(parents=True, exist_ok=True)
+        lines = b"".join(self._unusual).split(b"\n")[:-1]
+        with LineFile(target) as records, LineFile(f"{target}-rejected") as rejected:
+            for line, number in zip(lines, self._numbers, strict=True):
+                try:
+                    split_line(line.decode(), number, records, rejected)
+                except UnicodeDecodeError:
+                    rejected.append(line.decode(errors="backslashreplace"), number)
+        return UnusualLines(
+            self._piece.path,
+            RewrittenText(records.path, records.numbers, rejected.path, rejected.numbers),
+            len(lines),
+            self._reason,
+        )
 
     def _parse(self, lines: Lines) -> Iterator[pa.Table]:
         records: pa.Table | None = None

@@ -23,7 +23,7 @@ from backstream.native.preparation.kinds import (
 )
 from backstream.native.preparation.task import JsonSpec, TimeSpec, UnionSpec
 
-_KEYS = ("options", "transform", "where", "derive", "event_time_pattern", "arrival_time_pattern")
+_KEYS = ("options", "records", "transform", "where", "derive", "event_time_pattern", "arrival_time_pattern")
 """Keys of `[source]` that only Spark understands."""
 _PATH = re.compile(r"(?!(?:null|true|false)\b)[a-z_]\w*(?:\.[a-z_]\w*)*", re.ASCII | re.IGNORECASE)
 """The form of a time expression that is a column, or a field in one."""

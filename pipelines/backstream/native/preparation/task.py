@@ -105,16 +105,33 @@ class PreparationTask:
         return f"prepared records of {len(self.pieces)} files ({self.pieces[0].path} ...)"
 
 
-@dataclass(frozen=True, slots=True)
-class UnusualLines:
-    """A file with the lines of a piece that Spark must read, after an empty line.
+@dataclass(frozen=True)
+class RewrittenText:
+    """The files in place of lines of a text file: their records, one per line, and the lines without a record.
 
-    `numbers` count the lines of the piece from 1. `reason` is that of the first of them.
+    Both begin with an empty line, and exist only if they have a line. Numbers are those of the lines in the text
+    file, or in a piece of it, from 1.
     """
 
+    records: str | None
+    numbers: np.ndarray
+    rejected: str | None
+    rejected_numbers: np.ndarray
+
+    @property
+    def numbers_by_path(self) -> dict[str, np.ndarray]:
+        """The numbers of the lines by file."""
+        files = ((self.records, self.numbers), (self.rejected, self.rejected_numbers))
+        return {path: numbers for path, numbers in files if path is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class UnusualLines:
+    """The files with the lines of a piece that Spark must read; `reason` is that of the first of them."""
+
     raw_path: str
-    path: str
-    numbers: Sequence[int]
+    files: RewrittenText
+    count: int
     reason: str
 
 

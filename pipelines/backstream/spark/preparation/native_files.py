@@ -32,7 +32,7 @@ class NativeFiles:
     """The raw files that are prepared, the prepared files with their rows, and why each other raw file is not.
 
     `remaining` are the settings by which Spark prepares the other files, and some lines of these ones.
-    `line_reasons` has the reason by file with such lines.
+    `unusual_lines` is the number of these lines, and `line_reasons` has the reason by file.
     """
 
     remaining: Preparation
@@ -41,12 +41,7 @@ class NativeFiles:
     rows: int = 0
     reasons: Mapping[str, str] = field(default_factory=dict)
     line_reasons: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def unusual_lines(self) -> int:
-        """The number of lines that Spark prepares."""
-        files = self.remaining.line_files
-        return sum(map(len, files.numbers.values())) if files else 0
+    unusual_lines: int = 0
 
 
 def prepare_native_files(
@@ -91,32 +86,36 @@ def prepare_native_files(
         for task, result in zip(tasks, results, strict=True)
         if len(task.pieces) > 1 or task.pieces[0].path not in reasons
     ]
-    numbers, line_reasons = _number_lines(tasks, results, reasons)
+    line_files, line_reasons = _number_lines(tasks, results, reasons, _lines_folder(folder))
     return NativeFiles(
-        replace(remaining, line_files=LineFiles(_lines_folder(folder), numbers)) if numbers else remaining,
+        replace(remaining, line_files=line_files) if line_files.numbers else remaining,
         [file.path for file in files if file.path not in reasons],
         [Path(result.output) for result in valid if result.output],
         sum(result.rows for result in valid),
         reasons,
         line_reasons,
+        sum(lines.count for result in results for lines in result.unusual_lines if lines.raw_path not in reasons),
     )
 
 
 def _number_lines(
-    tasks: Sequence[PreparationTask], results: Sequence[PreparationResult], left_out: Container[str]
-) -> tuple[dict[str, Sequence[int]], dict[str, str]]:
-    """Return the numbers of unusual lines in their raw files by line file, and the reason by raw file."""
-    numbers: dict[str, Sequence[int]] = {}
+    tasks: Sequence[PreparationTask],
+    results: Sequence[PreparationResult],
+    left_out: Container[str],
+    folder: Path,
+) -> tuple[LineFiles, dict[str, str]]:
+    """Return the files of unusual lines with the numbers in their raw files, and the reason by raw file."""
+    files = LineFiles(folder)
     reasons: dict[str, str] = {}
     before = Counter[str]()
     for task, result in zip(tasks, results, strict=True):
         for lines in result.unusual_lines:
             if lines.raw_path not in left_out:
-                numbers[lines.path] = [before[lines.raw_path] + number for number in lines.numbers]
+                files |= LineFiles.from_texts(folder, [lines.files], before[lines.raw_path])
                 reasons.setdefault(lines.raw_path, lines.reason)
         if len(task.pieces) == 1:  # the next task may have the next part of this file
             before[task.pieces[0].path] += result.lines
-    return numbers, reasons
+    return files, reasons
 
 
 def _find_size(path: str) -> int | None:

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from backstream.definition.prepared_columns import FILE, LINE, MALFORMED_RECORD, REASON, RECORD
 from backstream.errors import SpecError
 from backstream.source.prepared import BatchCounts
+from backstream.spark.preparation.checked_text import check_text_files
 from backstream.spark.preparation.prepared_columns import IS_KEPT, add_derived_columns, select_prepared_columns
 from backstream.spark.preparation.raw_records import (
     add_raw_file,
@@ -84,6 +85,16 @@ def prepare_files(
         folder.mkdir(parents=True)
         return BatchCounts(0, 0, 0, 0)
     register_functions(spark, preparation.definition)
+    with (
+        explain_damaged_files(preparation, paths),
+        check_text_files(spark, preparation, paths, folder, limit) as (checked, remaining),
+    ):
+        return _write_records(spark, checked, remaining, folder, limit)
+
+
+def _write_records(
+    spark: SparkSession, preparation: Preparation, paths: Sequence[str], folder: Path, limit: int | None
+) -> BatchCounts:
     scanned, kept = Observation(), Observation()
     source = preparation.source
     with explain_damaged_files(preparation, paths):
@@ -151,7 +162,7 @@ def _rank(place: Sequence[Column], order: Column) -> Column:
 
 def _load_lines_of(spark: SparkSession, preparation: Preparation, uris: Sequence[str]) -> DataFrame:
     """Return lines of raw files, given by their URIs in `FILE`, with `FILE`, their text, and their number."""
-    numbers: dict[str, dict[str, Sequence[int]]] = {}
+    numbers: dict[str, dict[str, np.ndarray]] = {}
     if line_files := preparation.line_files:
         for path, known in line_files.numbers.items():
             numbers.setdefault(raw_file_uri(line_files.raw_path(path), preparation), {})[path] = known
@@ -165,14 +176,14 @@ def _load_lines_of(spark: SparkSession, preparation: Preparation, uris: Sequence
     return reduce(DataFrame.unionByName, (frame.select(FILE, _TEXT, LINE) for frame in frames))
 
 
-def _numbers_by_line(numbers: Mapping[str, Sequence[int]]) -> pa.Table:
+def _numbers_by_line(numbers: Mapping[str, np.ndarray]) -> pa.Table:
     """Return the number in the raw file by the line of a line file, whose first line is empty."""
     counts = [len(own) for own in numbers.values()]
     return pa.table(
         {
             _SOURCE: np.repeat([file_uri(path) for path in numbers], counts),
             _OWN_LINE: np.concatenate([np.arange(2, count + 2) for count in counts]),
-            LINE: np.concatenate([np.asarray(own, np.int64) for own in numbers.values()]),
+            LINE: np.concatenate([*numbers.values()]),
         }
     )
 

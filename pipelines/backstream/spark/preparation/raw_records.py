@@ -27,7 +27,7 @@ from backstream.source.reader import UnreadableError
 from backstream.source.text_files import group_by_header, has_header, require_known_compressions
 from backstream.source.wildcards import split_pattern
 from backstream.spark.preparation.prepared_columns import first_sentence, instant_of_number
-from backstream.spark.preparation.settings import MALFORMED, Preparation
+from backstream.spark.preparation.settings import MALFORMED, LineFiles, Preparation
 from backstream.spark.source import file_uri
 
 _FORMATS = {"avro": "org.apache.spark.sql.avro.AvroFileFormat", "iceberg": "parquet"}
@@ -43,19 +43,52 @@ def load_raw_records(
     spark: SparkSession, preparation: Preparation, paths: Sequence[str], limit: int | None
 ) -> DataFrame:
     """Return the records of raw files and line files; CSV files have the columns of their own headers."""
-    source = preparation.source
-    groups = group_by_columns(source, paths) if paths else []
-    if limit is not None:
-        groups = [(own, [path]) for own, files in groups for path in files]
-    frames = [add_raw_file(load_files_of_format(spark, own, files), preparation) for own, files in groups]
+    source, lines = preparation.source, preparation.line_files
+    frames = [
+        frame.transform(partial(add_raw_file, preparation=preparation))
+        for frame in load_frames(spark, source, paths, is_per_file=limit is not None)
+    ]
+    if lines:
+        frames += [
+            frame.transform(partial(add_raw_file, preparation=preparation, lines_folder=lines.folder))
+            for frame in load_line_frames(spark, source, lines, is_per_file=limit is not None)
+        ]
     limited = frames if limit is None else [frame.limit(limit) for frame in frames]
-    if lines := preparation.line_files:
-        own = source.model_copy(update={"path": tuple(f"{lines.folder}{path}" for path in source.paths)})
-        limited.append(add_raw_file(load_files_of_format(spark, own, [*lines.numbers]), preparation, lines.folder))
+    if not limited:  # such as files of empty arrays
+        limited = [spark.createDataFrame([], f"{MALFORMED} string, {FILE} string")]
     rows = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), limited)
     present = {name.lower() for name in rows.columns}
     absent = {name: kind for name, kind in source.columns.items() if name.lower() not in present}
     return rows.withColumns({name: F.lit(None).cast(kind) for name, kind in absent.items()})
+
+
+def load_frames(
+    spark: SparkSession, source: Source, paths: Sequence[str], *, is_per_file: bool = False
+) -> list[DataFrame]:
+    """Return the records of raw files: a frame for the files that Spark can read together, or for each file."""
+    groups = group_by_columns(source, paths) if paths else []
+    if is_per_file:
+        groups = [(own, [path]) for own, files in groups for path in files]
+    return [load_files_of_format(spark, own, files) for own, files in groups]
+
+
+_LINE_OPTIONS = {"encoding", "charset", "linesep"}
+"""Options that line files do not need: they have UTF-8, and the usual newlines."""
+
+
+def load_line_frames(
+    spark: SparkSession, source: Source, lines: LineFiles, *, is_per_file: bool = False
+) -> list[DataFrame]:
+    """Return the records of line files, and their lines without a record as malformed records."""
+    left_out = _LINE_OPTIONS | ({"multiline"} if source.format == "json" else set())
+    options = {name: value for name, value in source.options.items() if name.lower() not in left_out}
+    folders = tuple(f"{lines.folder}{path}" for path in source.paths)
+    own = source.model_copy(update={"path": folders, "options": options})
+    frames = load_frames(spark, own, lines.parsed, is_per_file=is_per_file)
+    if lines.rejected:
+        texts = spark.read.text([literal_path(path) for path in sorted(lines.rejected)])
+        frames.append(texts.where("value != ''").select(F.col("value").alias(MALFORMED)))
+    return frames
 
 
 def group_by_columns(source: Source, paths: Sequence[str]) -> list[tuple[Source, list[str]]]:

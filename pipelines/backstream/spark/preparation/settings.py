@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from backstream.definition.model import Definition
 from backstream.definition.source_section import Source
+from backstream.native.preparation.task import RewrittenText
 from backstream.user_code import UserCode
 
 if TYPE_CHECKING:
@@ -23,18 +26,50 @@ PARQUET_OPTIONS = {"compression": "zstd"}
 
 @dataclass(frozen=True, slots=True)
 class LineFiles:
-    """Files with lines of raw files that only Spark can read, each at the path of its raw file below a folder.
+    """Files with lines of raw files, each at the path of its raw file below a folder.
 
     The name of a file is that of its raw file with `~` and a suffix. `numbers` are those of its lines in the raw
-    file from 1, by its path. Its first line is empty, and has no number.
+    file from 1, by its path. Its first line is empty, and has no number. `rejected` are the files whose lines hold
+    no record; Spark parses the lines of the others.
     """
 
     folder: Path
-    numbers: Mapping[str, Sequence[int]]
+    numbers: Mapping[str, np.ndarray] = field(default_factory=dict)
+    rejected: frozenset[str] = frozenset()
+    empty: frozenset[str] = frozenset()
+    """The raw files that have no line file, because they have no record."""
+
+    @classmethod
+    def from_texts(cls, folder: Path, texts: Iterable[RewrittenText], lines_before: int = 0) -> LineFiles:
+        """Return files that were written below a folder; `lines_before` are above those of the text files."""
+        numbers, rejected = dict[str, np.ndarray](), set[str]()
+        for text in texts:
+            numbers |= {path: each + lines_before for path, each in text.numbers_by_path.items()}
+            rejected |= {text.rejected} if text.rejected else set()
+        return cls(folder, numbers, frozenset(rejected))
+
+    @property
+    def parsed(self) -> list[str]:
+        """The paths of the files whose lines Spark parses."""
+        return [path for path in self.numbers if path not in self.rejected]
+
+    @property
+    def raw_paths(self) -> set[str]:
+        """The raw files of which Spark reads line files only."""
+        return {*map(self.raw_path, self.numbers), *self.empty}
 
     def raw_path(self, path: str) -> str:
         """Return the path of the raw file of a line file."""
         return path.removeprefix(str(self.folder)).rpartition("~")[0]
+
+    def __or__(self, other: LineFiles) -> LineFiles:
+        """Return the files of both, which are below the same folder."""
+        return LineFiles(
+            self.folder,
+            {**self.numbers, **other.numbers},
+            self.rejected | other.rejected,
+            self.empty | other.empty,
+        )
 
 
 @dataclass(frozen=True, slots=True)

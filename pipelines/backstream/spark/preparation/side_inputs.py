@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial, reduce
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
@@ -11,7 +12,8 @@ from pyspark.sql import functions as F
 from backstream.definition.source_section import SideInput, Source
 from backstream.errors import SpecError
 from backstream.source.column_types import quote_column
-from backstream.spark.preparation.raw_records import group_by_columns, load_files_of_format
+from backstream.spark.preparation.checked_text import rewrite_text_files
+from backstream.spark.preparation.raw_records import load_frames, load_line_frames
 from backstream.spark.preparation.settings import MALFORMED
 
 _VALID_UNTIL = "valid_until"
@@ -19,7 +21,7 @@ _VALID_UNTIL = "valid_until"
 
 
 def load_side_input(
-    spark: SparkSession, side: SideInput, source: Source, paths: Sequence[str], where: str
+    spark: SparkSession, side: SideInput, source: Source, paths: Sequence[str], folder: Path, where: str
 ) -> DataFrame:
     """Return the rows of a side input; with `as_of`, also the column `valid_until`.
 
@@ -28,13 +30,15 @@ def load_side_input(
         side: the section of the definition.
         source: the section as a source, with the folders of local files as its paths.
         paths: the local files.
+        folder: the folder of files that are written in place of text files; it is needed as long as the rows.
         where: the file and the key of the definition, for messages.
 
     Raises:
         SpecError: when a column does not exist, a text file has a malformed line, or two rows have the same key.
     """
-    groups = group_by_columns(source, paths)
-    frames = [load_files_of_format(spark, own, files) for own, files in groups]
+    lines = rewrite_text_files(spark, source, paths, folder)
+    frames = load_frames(spark, source, [path for path in paths if path not in lines.raw_paths])
+    frames += load_line_frames(spark, source, lines)
     loaded = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), frames)
     _require_columns(loaded, side, where)
     malformed = loaded.where(F.col(MALFORMED).isNotNull()).first()

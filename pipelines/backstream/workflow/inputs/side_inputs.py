@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import astuple, dataclass, field
@@ -75,8 +76,12 @@ def load_side_inputs(
                 pinned[name] = _pin(listed)
                 folder = scratch.with_name(f"{scratch.name}-{name}")
                 local = open_inputs.enter_context(listed.local_files(listed.files, folder, spark))
-            paths = sorted(local.paths.values())
-            rows[name] = load_side_input(spark(), side, local.definition.source, paths, f"{where}, inputs.{name}")
+                text = folder.with_name(f"{folder.name}-text")
+                open_inputs.callback(shutil.rmtree, text, ignore_errors=True)
+                paths = sorted(local.paths.values())
+                rows[name] = load_side_input(
+                    spark(), side, local.definition.source, paths, text, f"{where}, inputs.{name}"
+                )
         yield LoadedInputs(rows, pinned)
 
 
