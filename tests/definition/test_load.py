@@ -67,6 +67,33 @@ def test_a_missing_or_wrong_value_is_named_by_its_key(lines: Lines, said: str) -
     assert refusal(lines) == f"{said} (clicks.toml)"
 
 
+JSON = {"source.format": '"json"', "source.columns": '{ ts = "string" }'}
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (
+            {"source.options": '{ mode = "DROPMALFORMED" }'},
+            "source.options.mode is not allowed, because records would be left out and not counted:"
+            " unreadable records go to quarantine",
+        ),
+        (
+            {"source.options": '{ pathGlobFilter = "*.json" }'},
+            "source.options.pathGlobFilter is not allowed, because records would be left out and not counted:"
+            " use wildcards in source.path",
+        ),
+        (
+            {**JSON, "source.options": '{ encoding = "latin-9000" }'},
+            'source.options.encoding must be an encoding such as "UTF-16" or "windows-1252", got \'latin-9000\'',
+        ),
+        ({"source.records": '"Records"'}, 'source.records is for format = "json", got format = "parquet"'),
+    ],
+)
+def test_an_option_must_not_leave_out_records(lines: Lines, said: str) -> None:
+    assert refusal(lines) == f"{said} (clicks.toml)"
+
+
 def test_an_error_lists_several_problems() -> None:
     assert refusal({"source.path": None, "window.size": '"1 hour"', "laetness": "1"}) == (
         "3 problems in clicks.toml"

@@ -68,11 +68,12 @@ class StoredRecords(Section):
         if self.records and self.format != "json":
             msg = f'records is for format = "json", got format = "{self.format}"'
             raise ValueError(msg)
-        _require_encoding(self.options)
+        _require_complete_reading(self.options)
         return self
 
 
-def _require_encoding(options: Mapping[str, str]) -> None:
+def _require_complete_reading(options: Mapping[str, str]) -> None:
+    """Check that no option leaves out records or files without a word, and that the encoding is known."""
     for name, value in options.items():
         if name.lower() in ("encoding", "charset"):
             try:
@@ -80,8 +81,22 @@ def _require_encoding(options: Mapping[str, str]) -> None:
             except LookupError:
                 msg = f'options.{name} must be an encoding such as "UTF-16" or "windows-1252", got {value!r}'
                 raise ValueError(msg) from None
+        if remedy := _INCOMPLETE.get(name.lower()):
+            msg = f"options.{name} is not allowed, because records would be left out and not counted: {remedy}"
+            raise ValueError(msg)
 
 
+_INCOMPLETE = {
+    "mode": "unreadable records go to quarantine",
+    "columnnameofcorruptrecord": "unreadable records go to quarantine",
+    "ignorecorruptfiles": 'use source.corrupt_files = "skip"',
+    "ignoremissingfiles": 'use source.corrupt_files = "skip"',
+    **dict.fromkeys(
+        ("pathglobfilter", "modifiedbefore", "modifiedafter", "recursivefilelookup", "basepath"),
+        "use wildcards in source.path",
+    ),
+}
+"""Options of Spark's reader in lower case, with the way in which backstream does the same."""
 _FORMATS_WITHOUT_SCHEMA = ("json", "csv")
 _TABLE = re.compile(r"[^./\s]+(\.[^./\s]+){2,}")
 

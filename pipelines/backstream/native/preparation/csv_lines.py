@@ -96,7 +96,8 @@ class CsvForm:
 
     def is_doubled(self, line: str) -> bool:
         """Return whether a line is readable if a quote within quotes is written twice, and only then."""
-        if self.escape == self.quote or not self.quote:
+        is_possible = self.quote * 2 in line or f"{self.escape}{self.quote}" in line
+        if not self.quote or self.escape == self.quote or not is_possible:
             return False
         doubled = CsvForm(self.separator, self.quote, self.quote, self.comment)
         return re.fullmatch(doubled._line, line) is not None

@@ -55,8 +55,8 @@ def split_json_line(line: str) -> list[str] | None:
 
 
 def is_one_value(line: str) -> bool:
-    """Return whether a line is one JSON value, or one that Spark's reader refuses."""
-    values = split_json_line(line)
+    """Return whether a line is empty, or one JSON value, or one that Spark's reader refuses."""
+    values = split_json_line(line) if line.strip() else [""]
     return values is not None and len(values) == 1 and line.lstrip().startswith(values[0].lstrip())
 
 
@@ -154,6 +154,9 @@ def _require_character(text: str, position: int, character: str) -> int:
 
 def _require_end(text: str, start: int) -> int:
     end = _find_end(text, start)
+    if start == len(text):
+        msg = "it ends within a value"
+        raise JsonTextError(msg, start)
     if end is None:
         msg = f"a value has no end: {text[start : start + 60]!r}"
         raise JsonTextError(msg, start)

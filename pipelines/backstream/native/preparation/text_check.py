@@ -307,7 +307,7 @@ def _rewrite_line(line: str, number: int, form: TextForm, records: LineFile, rej
         split_line(line, number, records, rejected)
     elif form.csv.is_doubled(line):
         msg = (
-            f"line {number:,} has quotes within quotes that are doubled: set source.options.escape ="
+            f"line {number:,} can be read only if quotes within quotes are doubled: set source.options.escape ="
             f" '{DOUBLED_QUOTE}', got {line[:100]!r}"
         )
         raise TextFileError(msg)
@@ -423,8 +423,9 @@ def _read_decoded(piece: Piece, form: TextForm) -> Iterator[str]:
             content = stream.read(_TEXT_BYTES)
             try:
                 text = rest + decoder.decode(content, final=not content)
-            except UnicodeDecodeError:
-                raise _encoding_error(lines + 1, form) from None
+            except UnicodeDecodeError as error:
+                decoded = rest + error.object[: error.start].decode(form.encoding, "ignore")
+                raise _encoding_error(lines + decoded.count("\n") + 1, form) from None
             if is_start and text:
                 text, is_start = text.removeprefix("\ufeff"), False
             if form.line_separator:
