@@ -75,19 +75,23 @@ JSON = {"source.format": '"json"', "source.columns": '{ ts = "string" }'}
     [
         (
             {"source.options": '{ mode = "DROPMALFORMED" }'},
-            "source.options.mode is not allowed, because records would be left out and not counted:"
-            " unreadable records go to quarantine",
+            (
+                "source options.mode is not allowed, because records would be left out and not counted:"
+                " unreadable records go to quarantine"
+            ),
         ),
         (
             {"source.options": '{ pathGlobFilter = "*.json" }'},
-            "source.options.pathGlobFilter is not allowed, because records would be left out and not counted:"
-            " use wildcards in source.path",
+            (
+                "source options.pathGlobFilter is not allowed, because records would be left out and not counted:"
+                " use wildcards in source.path"
+            ),
         ),
         (
             {**JSON, "source.options": '{ encoding = "latin-9000" }'},
-            'source.options.encoding must be an encoding such as "UTF-16" or "windows-1252", got \'latin-9000\'',
+            'source options.encoding must be an encoding such as "UTF-16" or "windows-1252", got \'latin-9000\'',
         ),
-        ({"source.records": '"Records"'}, 'source.records is for format = "json", got format = "parquet"'),
+        ({"source.records": '"Records"'}, 'source records is for format = "json", got format = "parquet"'),
     ],
 )
 def test_an_option_must_not_leave_out_records(lines: Lines, said: str) -> None:

@@ -84,7 +84,7 @@ def load_line_frames(
     options = {name: value for name, value in source.options.items() if name.lower() not in left_out}
     folders = tuple(f"{lines.folder}{path}" for path in source.paths)
     own = source.model_copy(update={"path": folders, "options": options})
-    frames = load_frames(spark, own, lines.parsed, is_per_file=is_per_file)
+    frames = load_frames(spark, own, lines.record_paths, is_per_file=is_per_file)
     if lines.rejected:
         texts = spark.read.text([literal_path(path) for path in sorted(lines.rejected)])
         frames.append(texts.where("value != ''").select(F.col("value").alias(MALFORMED)))

@@ -49,7 +49,7 @@ class LineFiles:
         return cls(folder, numbers, frozenset(rejected))
 
     @property
-    def parsed(self) -> list[str]:
+    def record_paths(self) -> list[str]:
         """The paths of the files whose lines Spark parses."""
         return [path for path in self.numbers if path not in self.rejected]
 
