@@ -84,12 +84,12 @@ class TextForm:
 
     @property
     def is_whole(self) -> bool:
-        """Whether a file is parsed as a whole, because a record can have several lines."""
+        """True if a file is parsed as a whole, because a record can have several lines."""
         return self.format == "json" and (self.is_multi_line or bool(self.records))
 
     @property
     def is_rewritten(self) -> bool:
-        """Whether each file is rewritten, so that Spark reads lines of UTF-8."""
+        """True if each file is rewritten, so that Spark reads lines of UTF-8."""
         return self.is_whole or self.encoding != _UTF8 or bool(self.line_separator)
 
 
@@ -115,7 +115,7 @@ def is_ordinary(piece: Piece, form: TextForm, limit: int | None = None) -> bool:
     try:
         for block in read_line_blocks(piece):
             lines, in_block = Lines.from_block(block)
-            if not (_is_utf8(block) and find_ordinary_lines(lines, form).all()):
+            if not (_is_utf8(block) and _find_ordinary_lines(lines, form).all()):
                 return False
             count += in_block
             if limit is not None and count >= limit:
@@ -163,7 +163,7 @@ def _quote_error(error: CsvTextError, form: TextForm) -> TextFileError:
     )
 
 
-def find_ordinary_lines(lines: Lines, form: TextForm) -> np.ndarray:
+def _find_ordinary_lines(lines: Lines, form: TextForm) -> np.ndarray:
     """Return for each line of valid UTF-8 whether Spark reads all of it as one record, or refuses it."""
     if form.format == "csv":
         return form.csv.find_readable(lines.block, lines.starts, lines.ends)
@@ -280,7 +280,7 @@ def _rewrite_lines(piece: Piece, form: TextForm, records: LineFile, rejected: Li
     for block, undecoded in _read_utf8_blocks(piece, form):
         lines, count = Lines.from_block(block, before)
         is_decoded = ~np.isin(lines.numbers - before, undecoded)
-        is_kept = is_decoded & find_ordinary_lines(lines, form)
+        is_kept = is_decoded & _find_ordinary_lines(lines, form)
         if has_header and len(lines):
             if not is_kept[0]:
                 msg = f"its header cannot be read: {next(iter(lines)).decode()[:100]!r}"

@@ -66,7 +66,7 @@ def load_frames(
     spark: SparkSession, source: Source, paths: Sequence[str], *, is_per_file: bool = False
 ) -> list[DataFrame]:
     """Return the records of raw files: a frame for the files that Spark can read together, or for each file."""
-    groups = group_by_columns(source, paths) if paths else []
+    groups = _group_by_columns(source, paths) if paths else []
     if is_per_file:
         groups = [(own, [path]) for own, files in groups for path in files]
     return [load_files_of_format(spark, own, files) for own, files in groups]
@@ -91,7 +91,7 @@ def load_line_frames(
     return frames
 
 
-def group_by_columns(source: Source, paths: Sequence[str]) -> list[tuple[Source, list[str]]]:
+def _group_by_columns(source: Source, paths: Sequence[str]) -> list[tuple[Source, list[str]]]:
     """Return groups of files that Spark can read together, with their source.
 
     CSV files with a header may differ in their columns. If some files are in folders that hold columns, Spark
