@@ -135,7 +135,7 @@ def test_init_asks_on_a_terminal_about_uncertain_values(tmp_path: Path) -> None:
         (["Orders", "--from", "orders"], "error: name must be lower-case words, joined by single underscores"),
         (
             ["orders", "--from", "notes"],
-            "error: no events at notes (--from): no file is Parquet, JSON lines, CSV,",
+            "error: no events at notes (--from): no file is Parquet, JSON, CSV,",
         ),
         (["orders", "--from", "timeless"], "error: no column of timeless holds times: timestamps, ISO 8601,"),
         (

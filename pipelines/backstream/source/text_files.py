@@ -8,7 +8,6 @@ columns of CSV by their position and not by name, so the headers are read here.
 from __future__ import annotations
 
 import csv
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from io import TextIOWrapper
 from pathlib import Path
@@ -18,6 +17,7 @@ import pyarrow as pa
 from backstream.definition.source_section import Source
 from backstream.source.archive.files import open_text
 from backstream.source.files import read_error_text
+from backstream.source.header_names import name_header
 from backstream.source.reader import UnreadableError
 
 _HADOOP_BLOCKS = (".lz4", ".snappy")
@@ -93,7 +93,8 @@ def _read_header(path: str, options: Mapping[str, str]) -> tuple[str, ...]:
     try:
         with TextIOWrapper(open_text(path), encoding="utf-8-sig", errors="replace", newline="") as text:
             rows = csv.reader(text, delimiter=separator, quotechar=options.get("quote", '"') or '"')
-            return tuple(next((row for row in rows if row), []))
+            comment = options.get("comment") or "\0"
+            return tuple(next((row for row in rows if row and not row[0].startswith(comment)), []))
     except FileNotFoundError:
         raise
     except (pa.ArrowException, OSError) as error:
@@ -102,18 +103,8 @@ def _read_header(path: str, options: Mapping[str, str]) -> tuple[str, ...]:
 
 def _columns_in_order(header: Sequence[str], declared: Mapping[str, str]) -> dict[str, str]:
     """Return the types of columns by their names; empty and repeated names become those that Spark gives."""
-    spellings = Counter(name.strip().lower() for name in header)
     by_name = {name.lower(): (name, kind) for name, kind in declared.items()}
-    columns: dict[str, str] = {}
-    for position, cell in enumerate(header):
-        name = cell.strip() or f"_c{position}"
-        if spellings[name.lower()] > 1:
-            name = f"{name}{position}"
-        known, kind = by_name.get(name.lower(), (name, _OTHER))
-        while known in columns:
-            known = f"{known}_"
-        columns[known] = kind
-    return columns
+    return dict(by_name.get(name.lower(), (name, _OTHER)) for name in name_header(header))
 
 
 def _require_unique_names(path: str, header: Sequence[str], declared: Iterable[str]) -> None:

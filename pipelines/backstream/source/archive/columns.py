@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
-from backstream.source.archive.sample import Sample
+from backstream.source.archive.sampled import Sample, WrittenNumber
 from backstream.source.column_types import quote_column
 
 _MAX_DEPTH = 5
-_PLAIN = re.compile(r"[A-Za-z_]\w*")
-_PLAIN_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_PLAIN = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_PART = re.compile(r"`(?:[^`]|``)+`|[^.]+")
 _MAX_LONG = 2**63
-_LARGE = "decimal(38,0)"
-"""Type of integers that are larger than 64 bits."""
+_MAX_DIGITS = 38
+"""Largest number of digits of Spark's decimals."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnProfile:
     """A column of a sample, or a field within a column with a dotted path.
 
+    A part of the path that has a dot itself is in backticks. The values are as a run reads them with the type.
     `derived` is SQL that extracts a field from a column of JSON text; `folder` means that folders name the column.
     """
 
@@ -38,7 +39,7 @@ class ColumnProfile:
     @property
     def name(self) -> str:
         """Return the last part of the path in lower case."""
-        return self.path.rpartition(".")[2].lower()
+        return split_path(self.path)[-1].lower()
 
     @property
     def nulls(self) -> int:
@@ -58,7 +59,13 @@ class ColumnProfile:
     @property
     def sql(self) -> str:
         """Return the column as Spark SQL."""
-        return ".".join(part if _PLAIN.fullmatch(part) else quote_column(part) for part in self.path.split("."))
+        return ".".join(part if _PLAIN.fullmatch(part) else quote_column(part) for part in split_path(self.path))
+
+
+def split_path(path: str) -> list[str]:
+    """Return the names in a dotted path, of which some are in backticks."""
+    parts = _PART.findall(path)
+    return [part[1:-1].replace("``", "`") if part[:1] == "`" else part for part in parts]
 
 
 def _hashable(value: Any) -> Any:
@@ -69,30 +76,73 @@ def profile_columns(sample: Sample, folder_columns: Iterable[str]) -> list[Colum
     """Return the columns of a sample, with the fields of structs as columns of their own."""
     folders = set(folder_columns)
     columns = [
-        ColumnProfile(
+        _profile(
             path,
-            _infer_type(values),
             values,
+            derived=sample.derived.get(path),
             is_folder=path in folders,
             is_instant=path in sample.instants,
         )
         for path, values in _leaves(sample.records, "", 0)
     ]
-    taken = {column.path.partition(".")[0].lower() for column in columns}
+    taken = {split_path(column.path)[0].lower() for column in columns}
     return [each for column in columns for each in (column, *_fields_of_json(column, taken))]
+
+
+def left_out_columns(sample: Sample) -> dict[str, str]:
+    """Return the columns that a definition cannot name, each with the reason."""
+    found: dict[str, str] = {}
+    kept = {name.lower(): name for name in _names(sample.records)}
+    for name in dict.fromkeys(name for record in sample.records for name in record):
+        if reason := _reason_not_named(name):
+            found[name] = reason
+        elif kept[name.lower()] != name:
+            found[name] = f"it differs from {kept[name.lower()]!r} only in upper and lower case"
+    return found
+
+
+def _reason_not_named(name: str) -> str | None:
+    """Return why Spark SQL cannot name a column; None if it can."""
+    if not name:
+        return "its name is empty"
+    is_text = all(character < "\ud800" or character > "\udfff" for character in name) and "\x00" not in name
+    return None if is_text else "its name is not text"
+
+
+def _profile(path: str, values: Sequence[Any], **facts: Any) -> ColumnProfile:
+    """Return a column with one type, and its values in this type."""
+    kind = _infer_type(values)
+    conversions: Mapping[str, Callable[[Any], Any]] = {"double": float, "string": _written_text}
+    convert = conversions.get(kind)
+    if convert and not all(value is None or type(value) in (str, float) for value in values):
+        values = [None if value is None else convert(value) for value in values]
+    sql = facts.pop("derived")
+    if sql and kind != "string":
+        sql = f"try_cast({sql} as {kind})"
+    return ColumnProfile(path, kind, values, derived=sql, **facts)
+
+
+def _written_text(value: Any) -> str:
+    """Return a value of several types as the text that a run reads."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool | list | Mapping):
+        return json.dumps(value, default=str, ensure_ascii=False, separators=(",", ":"))
+    return str(value)
 
 
 def _leaves(records: Sequence[Any], prefix: str, depth: int) -> Iterator[tuple[str, list[Any]]]:
     """Yield the path and the values of each column that is not a struct."""
     for name in _names(records):
+        if _reason_not_named(name):
+            continue
         values = [record.get(name) if isinstance(record, Mapping) else None for record in records]
-        if "." in name:
-            continue  # a dotted path could not name it
+        part = quote_column(name) if "." in name or "`" in name else name
         present = [value for value in values if value is not None]
-        if present and depth < _MAX_DEPTH and all(isinstance(value, Mapping) for value in present):
-            yield from _leaves(values, f"{prefix}{name}.", depth + 1)
+        if present and depth < _MAX_DEPTH and all(isinstance(value, Mapping) and value for value in present):
+            yield from _leaves(values, f"{prefix}{part}.", depth + 1)
         else:
-            yield prefix + name, values
+            yield prefix + part, values
 
 
 def _names(records: Sequence[Any]) -> list[str]:
@@ -113,11 +163,13 @@ def _fields_of_json(column: ColumnProfile, taken: set[str]) -> Iterator[ColumnPr
         return
     text = f"cast({column.sql} as string)" if column.kind == "binary" else column.sql
     for path, values in _leaves(objects, "", 0):
-        kind, name = _infer_type(values), _derived_name(path, taken)
-        if name and not kind.startswith("array") and _PLAIN_PATH.fullmatch(path):
-            extracted = f"get_json_object({text}, '$.{path}')"
-            sql = extracted if kind == "string" else f"try_cast({extracted} as {kind})"
-            yield ColumnProfile(name, kind, values, derived=sql)
+        parts, name = split_path(path), _derived_name(path, taken)
+        if not name or any(set(part) & set("'\\?") for part in parts):
+            continue
+        json_path = "".join(f".{part}" if _PLAIN.fullmatch(part) else f"[\\'{part}\\']" for part in parts)
+        profile = _profile(name, values, derived=f"get_json_object({text}, '${json_path}')")
+        if not profile.kind.startswith("array"):
+            yield profile
 
 
 def _derived_name(path: str, taken: set[str]) -> str:
@@ -134,38 +186,63 @@ def _json_object(value: Any) -> Mapping[str, Any] | None:
     if not isinstance(text, str) or not text.lstrip().startswith("{"):
         return None
     try:
-        parsed = json.loads(text)
+        parsed = json.loads(text, parse_float=WrittenNumber)
     except ValueError:
         return None
     return parsed if isinstance(parsed, dict) else None
 
 
 def _infer_type(values: Iterable[Any]) -> str:
-    """Return the Spark SQL type that holds all values; text if they have several types."""
-    kinds = {_type_of(value) for value in values if value is not None} - {"void"}
-    if len(kinds) == 1:
-        return kinds.pop()
-    if kinds and kinds <= {"bigint", "double", _LARGE}:
-        return "double" if "double" in kinds else _LARGE
-    return "string"
+    """Return the Spark SQL type that holds all values with all their digits; text if they have several types."""
+    present = [value for value in values if value is not None]
+    kinds = {_type_of(value) for value in present} - {"void"}
+    if kinds and kinds <= {"integer", "number", "double"}:
+        return _type_of_numbers(present, has_fractions=kinds != {"integer"})
+    return kinds.pop() if len(kinds) == 1 else "string"
+
+
+def _type_of_numbers(values: Sequence[Any], *, has_fractions: bool) -> str:
+    """Return `bigint` or `double` if it holds all numbers exactly, or else a decimal, or else text."""
+    if not has_fractions and all(-_MAX_LONG <= value < _MAX_LONG for value in values):
+        return "bigint"
+    if has_fractions and all(map(_is_double, values)):
+        return "double"
+    if any(isinstance(value, float) for value in values):
+        return "double"  # not written digits, but a value of a binary file
+    exact = [Decimal(value) for value in values]
+    scale = max(0, *(-int(number.as_tuple().exponent) for number in exact))
+    whole = max(1, *(number.adjusted() + 1 for number in exact))
+    if whole + scale > _MAX_DIGITS:
+        return "string"
+    return f"decimal({whole + scale if scale else _MAX_DIGITS},{scale})"
+
+
+def _is_double(value: Any) -> bool:
+    """Return whether a double holds a number so that its digits can be written again."""
+    try:
+        return isinstance(value, float) or Decimal(repr(float(value))) == value
+    except OverflowError:
+        return False
 
 
 def _type_of(value: Any) -> str:
     for kind, name in _TYPES:
         if isinstance(value, kind):
             return name
-    if isinstance(value, int):
-        return "bigint" if -_MAX_LONG <= value < _MAX_LONG else _LARGE
     if isinstance(value, datetime):
         return "timestamp" if value.tzinfo else "timestamp_ntz"
     if isinstance(value, Decimal):
-        return "decimal(38,9)"
+        scale = max(0, -int(value.as_tuple().exponent)) if value.is_finite() else 0
+        return f"decimal({_MAX_DIGITS},{scale})"
     if isinstance(value, list | tuple):
         return f"array<{_infer_type(value)}>"
     return "struct<>" if isinstance(value, Mapping) else "date" if isinstance(value, date) else "string"
 
 
-_TYPES = ((bool, "boolean"), (str, "string"), (float, "double"), (bytes, "binary"))
+_TYPES = (
+    *((bool, "boolean"), (str, "string"), (float, "double"), (bytes, "binary"), (int, "integer")),
+    (WrittenNumber, "number"),
+)
 
 
 def reader_columns(columns: Sequence[ColumnProfile]) -> dict[str, str]:
@@ -174,7 +251,7 @@ def reader_columns(columns: Sequence[ColumnProfile]) -> dict[str, str]:
     for column in columns:
         if column.derived or column.is_folder:
             continue
-        node, parts = tree, column.path.split(".")
+        node, parts = tree, split_path(column.path)
         for part in parts[:-1]:
             node = node.setdefault(part, {})
         node[parts[-1]] = "string" if "struct<>" in column.kind else column.kind

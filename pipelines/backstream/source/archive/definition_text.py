@@ -12,11 +12,10 @@ from backstream.definition.loader import parse_definition
 from backstream.definition.run_sections import Quality
 from backstream.eventtime.instants import DAY_MS, duration_ms, duration_text, instant_text
 from backstream.runs.table_schemas import RESULT_COLUMNS
-from backstream.source.archive.columns import ColumnProfile, reader_columns
+from backstream.source.archive.columns import ColumnProfile, left_out_columns, reader_columns
 from backstream.source.archive.evidence import Evidence, rounded_duration
-from backstream.source.archive.files import ACCESS_LOG
 from backstream.source.archive.roles import QUANTILES, suggest_delay_ms
-from backstream.source.archive.sample import ACCESS_LOG_COLUMNS, COMMON_FIELDS
+from backstream.source.archive.sampled import shown_text
 from backstream.source.archive.times import SampledTime
 from backstream.text import share_text
 
@@ -24,7 +23,6 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _COMMENT_COLUMN = 44
 _MAX_DAYS = 31
 _FIRST_DAYS = 7
-_WITH_COLUMNS = ("json", "csv", ACCESS_LOG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +59,8 @@ def _lines(evidence: Evidence, settings: Settings) -> Iterator[str]:
             yield ""
             yield f"[source.{section}]"
             yield from (f"{_key(name)} = {_text(value)}" for name, value in values.items())
+        if section == "columns":
+            yield from (f"# {line}" for line in left_out_lines(evidence))
     yield ""
     yield "[window]"
     yield 'kind = "tumbling"  # or sliding, session, cumulate'
@@ -80,8 +80,11 @@ def _lines(evidence: Evidence, settings: Settings) -> Iterator[str]:
 def _source_lines(evidence: Evidence, settings: Settings) -> Iterator[str]:
     roles, archive = evidence.roles, evidence.archive
     times = [evidence.event_time, *([evidence.arrival_time] if evidence.arrival_time else [])]
-    yield f"format = {_text('csv' if archive.format == ACCESS_LOG else archive.format)}"
+    yield _with_comment(f"format = {_text(archive.source_format)}", archive.format if archive.is_log else "")
     yield f"path = {_value(archive.source_path())}"
+    if evidence.sample.records_path:
+        comment = "the field that holds an array of the records"
+        yield _with_comment(f"records = {_text(evidence.sample.records_path)}", comment)
     yield from _time_lines("event_time", evidence.event_time)
     if evidence.arrival_time:
         yield from _time_lines("arrival_time", evidence.arrival_time)
@@ -113,16 +116,23 @@ def _time_lines(key: str, time: SampledTime) -> Iterator[str]:
 
 def _tables(evidence: Evidence) -> Mapping[str, Mapping[str, str]]:
     """Return the sub-tables of the source: columns, derived columns, and options of the reader."""
-    archive, columns = evidence.archive, evidence.columns
-    declared = reader_columns(columns) if archive.format in _WITH_COLUMNS else {}
-    if archive.format in ("csv", ACCESS_LOG):  # Spark assigns the columns of CSV by their position
-        names = ACCESS_LOG_COLUMNS if len(evidence.sample.columns) > COMMON_FIELDS else evidence.sample.columns
-        declared = {name: declared.get(name, "string") for name in names}
-    derived = {column.path: column.derived for column in columns if column.derived and _is_used(evidence, column)}
-    options = evidence.sample.options
-    if options.get("sep") == ",":
-        options = {key: value for key, value in options.items() if key != "sep"}
+    archive, columns, sample = evidence.archive, evidence.columns, evidence.sample
+    declared = reader_columns(columns) if archive.is_text else {}
+    if archive.source_format == "csv":  # Spark assigns the columns of CSV by their position
+        declared = {name: declared.get(name, "string") for name in sample.columns}
+    derived = {
+        column.path: column.derived
+        for column in columns
+        if column.derived and (column.path in sample.derived or _is_used(evidence, column))
+    }
+    options = {key: value for key, value in sample.options.items() if (key, value) != ("sep", ",")}
     return {"columns": declared, "derive": derived, "options": options}
+
+
+def left_out_lines(evidence: Evidence) -> Iterator[str]:
+    """Yield a line per column that the definition cannot name, with the reason."""
+    for name, reason in left_out_columns(evidence.sample).items():
+        yield f"left out: {shown_text(name)!r}, because {reason}"
 
 
 def _is_used(evidence: Evidence, column: ColumnProfile) -> bool:

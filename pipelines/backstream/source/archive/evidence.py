@@ -12,7 +12,8 @@ from typing import Any
 from backstream.errors import PlanError
 from backstream.eventtime.instants import DAY_MS, SECOND_MS, duration_text, instant_text
 from backstream.source.archive.columns import ColumnProfile, profile_columns
-from backstream.source.archive.files import ACCESS_LOG, Archive, list_archive
+from backstream.source.archive.files import Archive, list_archive
+from backstream.source.archive.log_formats import ACCESS_LOG
 from backstream.source.archive.preset_names import Preset
 from backstream.source.archive.presets import apply_preset, detect_preset
 from backstream.source.archive.roles import (
@@ -27,7 +28,8 @@ from backstream.source.archive.roles import (
     share_rising,
     share_unique,
 )
-from backstream.source.archive.sample import Sample, read_sample
+from backstream.source.archive.sample import read_sample
+from backstream.source.archive.sampled import Sample, shown_text
 from backstream.source.archive.times import SampledTime, find_times
 from backstream.text import share_text
 
@@ -144,7 +146,7 @@ def evidence_lines(evidence: Evidence) -> Iterator[str]:
     yield from _lateness_lines(evidence)
     if sample.unreadable:
         path, text = sample.unreadable[0]
-        yield f"unreadable: {_count_text(len(sample.unreadable), 'line')}, e.g., {text[:60]!r} in {path}"
+        yield f"unreadable: {_count_text(len(sample.unreadable), 'line')}, e.g., {text!r} in {path}"
 
 
 def _table(evidence: Evidence) -> Iterator[str]:
@@ -212,7 +214,7 @@ def _remarks(evidence: Evidence, column: ColumnProfile) -> Iterator[str]:
     if column.is_folder:
         yield "from the names of folders"
     if column.derived:
-        yield f"from {column.derived}"
+        yield f"from {shown_text(column.derived)}"
 
 
 def _bounds(evidence: Evidence, column: ColumnProfile) -> tuple[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from backstream.errors import PlanError
 from backstream.runs.input_files import FileList
+from backstream.source.archive.encodings import decode_head
+from backstream.source.archive.log_formats import find_log_format
 from backstream.source.raw_files import is_data_file
 from backstream.source.wildcards import has_wildcard, is_hidden, parts_below, split_pattern
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
-ACCESS_LOG = "access log"
-"""Format of a web server's log; backstream reads it as CSV that is separated by spaces."""
-_TEXT_FORMATS = {"json", "csv", ACCESS_LOG}
+_BINARY_FORMATS = {"parquet", "orc", "avro"}
 _FORMATS_BY_SUFFIX = {
     **dict.fromkeys((".parquet", ".parq", ".pq"), "parquet"),
     **dict.fromkeys((".json", ".jsonl", ".ndjson"), "json"),
@@ -30,9 +29,12 @@ _FORMATS_BY_SUFFIX = {
 }
 _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
 _MAGIC = ((b"PAR1", "parquet"), (b"ORC", "orc"), (b"Obj\x01", "avro"))
-_COMPRESSION_MAGIC = ((b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"BZh", "bz2"))
+_COMPRESSION_MAGIC = (
+    (b"\x1f\x8b", "gzip", ".gz"),
+    (b"\x28\xb5\x2f\xfd", "zstd", ".zst"),
+    (b"BZh", "bz2", ".bz2"),
+)
 _NOT_DATA = {".md", ".toml", ".py", ".sh", ".crc", ".yaml", ".yml", ".sql", ".html", ".zip", ".tar"}
-_ACCESS_LINE = re.compile(rb'^\S+ \S+ \S+ \[\d{2}/\w{3}/\d{4}:\d{2}:\d{2}:\d{2} [+-]\d{4}\] "')
 _HEAD_BYTES = 8_192
 
 
@@ -59,6 +61,21 @@ class Archive:
     format: str
     files: tuple[ArchiveFile, ...]
     others: tuple[str, ...]
+
+    @property
+    def is_text(self) -> bool:
+        """Return whether the files are text."""
+        return self.format not in _BINARY_FORMATS
+
+    @property
+    def is_log(self) -> bool:
+        """Return whether the files are logs of a known format, which a run reads as CSV."""
+        return self.format not in (*_BINARY_FORMATS, "json", "csv")
+
+    @property
+    def source_format(self) -> str:
+        """Return the value of `source.format`."""
+        return "csv" if self.is_log else self.format
 
     @property
     def size_bytes(self) -> int:
@@ -105,7 +122,7 @@ class Archive:
     def _is_listed(self, path: str) -> bool:
         """Return whether a run that reads the whole folder reads this file."""
         parts = PurePosixPath(os.path.relpath(path, self.root)).parts
-        return is_data_file(parts, "csv" if self.format == ACCESS_LOG else self.format)
+        return is_data_file(parts, self.source_format)
 
     def _patterns(self) -> Iterator[list[str]]:
         """Yield patterns that may name the files: by the begin of their names, and by their suffixes."""
@@ -133,10 +150,7 @@ def list_archive(location: str) -> Archive:
     if not files:
         names = [PurePosixPath(info.path).name for info in infos]
         seen = f"\n  other files: {FileList.from_paths(names)}" if names else ""
-        msg = (
-            f"no events at {location} (--from): no file is Parquet, JSON lines, CSV, ORC, Avro, or an access log"
-            f"{seen}"
-        )
+        msg = f"no events at {location} (--from): no file is Parquet, JSON, CSV, ORC, Avro, or a known log{seen}"
         raise PlanError(msg)
     sizes = Counter[str]()
     for file in files:
@@ -146,7 +160,7 @@ def list_archive(location: str) -> Archive:
     paths = {file.path for file in chosen}
     # A run reads an empty file of text as no records; an empty file of another format is damaged.
     others = tuple(
-        info.path for info in infos if info.path not in paths and (info.size or format_name not in _TEXT_FORMATS)
+        info.path for info in infos if info.path not in paths and (info.size or format_name in _BINARY_FORMATS)
     )
     return Archive(location, filesystem, root, format_name, chosen, others)
 
@@ -230,20 +244,20 @@ def _detect_by_content(
     for magic, format_name in _MAGIC:
         if head.startswith(magic):
             return format_name, None
-    compression = next((name for magic, name in _COMPRESSION_MAGIC if head.startswith(magic)), compression)
+    compression = next((name for magic, name, _ in _COMPRESSION_MAGIC if head.startswith(magic)), compression)
     return _text_format(_read_head(filesystem, path, compression) if compression else head), compression
 
 
 def _text_format(head: bytes) -> str | None:
-    if b"\x00" in head:
+    text = decode_head(head)
+    if "\x00" in text:
         return None
-    text = head.lstrip()
-    if text.startswith((b"{", b"[")):
+    if text.lstrip().startswith(("{", "[")):
         return "json"
-    if _ACCESS_LINE.match(text):
-        return ACCESS_LOG
-    lines = text.splitlines()[:20]
-    separators = [max(line.count(each) for each in (b",", b"\t", b";", b"|")) for line in lines]
+    if log := find_log_format(text):
+        return log
+    lines = text.lstrip().splitlines()[:20]
+    separators = [max(line.count(each) for each in (",", "\t", ";", "|")) for line in lines]
     return "csv" if len(separators) > 1 and min(separators[:-1]) > 0 else None
 
 
@@ -255,6 +269,24 @@ def _read_head(filesystem: FileSystem, path: str, compression: str | None) -> by
             return bytes(stream.read(_HEAD_BYTES))
     except (OSError, pa.ArrowException):
         return b""
+
+
+def require_suffix_of_compression(archive: Archive, file: ArchiveFile) -> None:
+    """Check that the suffix of a text file shows its compression, as Spark needs it.
+
+    Raises:
+        PlanError: with the suffix.
+    """
+    if not archive.is_text or _suffixes(PurePosixPath(file.path).name)[1]:
+        return
+    head = _read_head(archive.filesystem, file.path, None)
+    for magic, name, suffix in _COMPRESSION_MAGIC:
+        if head.startswith(magic):
+            msg = (
+                f"cannot read {file.path}: it is compressed with {name}, and its name does not end with {suffix}"
+                f" (--from)\n\nhint: rename it"
+            )
+            raise PlanError(msg)
 
 
 def open_text(path: str) -> Any:

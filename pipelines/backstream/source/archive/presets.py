@@ -130,13 +130,6 @@ def _cloudevents(columns: Columns) -> PresetRoles | None:
 
 
 def _web_logs(columns: Columns) -> PresetRoles | None:
-    by_path = {column.path: column for column in columns}
-    if {"day", "zone", "request", "status"} <= set(by_path):
-        sql = "concat(substring(day, 2), ' ', substring(zone, 1, 5))"
-        pairs = zip(by_path["day"].values, by_path["zone"].values, strict=True)
-        values = [f"{day[1:]} {zone[:5]}" if day and zone else None for day, zone in pairs]
-        extended = [*columns, ColumnProfile("logged_at", "string", values, derived=sql)]
-        return extended, _web_log_roles(extended, "logged_at")
     times = [time.column for time in find_times(columns)]
     if not times or not any(column.name in ("status", "status_code") for column in columns):
         return None
@@ -146,7 +139,7 @@ def _web_logs(columns: Columns) -> PresetRoles | None:
     return columns, _web_log_roles(columns, (named or times)[0].path)
 
 
-_LOG_TIMES = ("time_iso8601", "@timestamp", "timestamp", "time", "time_local", "msec", "ts")
+_LOG_TIMES = ("time_iso8601", "logged_at", "@timestamp", "timestamp", "time", "time_local", "msec", "ts")
 
 
 def _web_log_roles(columns: Columns, time: str) -> Roles:

@@ -3,85 +3,95 @@
 from __future__ import annotations
 
 import csv
-import json
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from io import TextIOWrapper
-from itertools import chain, islice
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any
 
 from backstream.errors import PlanError
-from backstream.source.archive.files import ACCESS_LOG, Archive, ArchiveFile
+from backstream.source.archive.csv_sample import read_csv, typed_cells
+from backstream.source.archive.encodings import UTF_8, common_encoding, detect_encoding
+from backstream.source.archive.files import Archive, ArchiveFile, require_suffix_of_compression
+from backstream.source.archive.json_sample import find_records_path, read_json, records_at
+from backstream.source.archive.logs import read_log
+from backstream.source.archive.sampled import Record, Sample, Value, shown_text
 
 MAX_RECORDS = 20_000
 _MAX_FILES = 50
-_SNIFFED_CHARACTERS = 65_536
-_DELIMITERS = ",\t;|"
-_INTEGER = re.compile(r"-?(0|[1-9]\d{0,17})")
-_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
-ACCESS_LOG_COLUMNS = (
-    *("remote_host", "ident", "remote_user", "day", "zone"),
-    *("request", "status", "size", "referer", "user_agent"),
-)
-"""Fields of the combined log format; the common log format has the first eight."""
-COMMON_FIELDS = 8
-
-Value = Any
-Record = Mapping[str, Value]
-
-
-@dataclass(slots=True)
-class Sample:
-    """Records of some files of an archive, in the order of the files.
-
-    `options` are those of Spark's reader. `columns` are the names of a CSV file in their order. `instants` are the
-    columns that Spark reads as instants although Arrow has no zone for them. `unreadable` has a file and a text
-    per record that cannot be read.
-    """
-
-    records: list[Record] = field(default_factory=list)
-    files: list[int] = field(default_factory=list)
-    options: dict[str, str] = field(default_factory=dict)
-    columns: tuple[str, ...] = ()
-    instants: set[str] = field(default_factory=set)
-    unreadable: list[tuple[str, str]] = field(default_factory=list)
-    files_read: int = 0
-    is_complete: bool = True
-
-    def add(self, record: Record, number: int) -> None:
-        """Add a record of the file with this number."""
-        self.records.append(record)
-        self.files.append(number)
+_DETECTED_BYTES = 1 << 20
+_MAX_FACTS = 3
 
 
 def read_sample(archive: Archive, max_records: int = MAX_RECORDS) -> Sample:
     """Return up to `max_records` records, from the begin of up to 50 files that are spread over the archive.
 
     Raises:
-        PlanError: when no file can be read, or no record.
+        PlanError: when no file can be read, or no record, or a library for the compression is missing.
     """
     sample, files = Sample(), _spread(archive.files)
     quota = max(1, max_records // len(files))
-    read, errors = _READERS[archive.format], list[str]()
+    read, errors = _READERS.get(archive.format, read_log), list[str]()
+    if archive.is_text:
+        sample.encoding = common_encoding(_encodings(archive, files))
+        if sample.encoding != UTF_8:
+            sample.options["encoding"] = sample.encoding
     for number, file in enumerate(files):
         try:
+            require_suffix_of_compression(archive, file)
             records = read(archive, file, sample)
             for record in islice(records, quota):
                 sample.add(record, number)
             sample.is_complete &= next(records, None) is None
+        except PlanError:
+            raise  # the same cause holds for the other files
         except _damages() as error:
-            errors.append(f"{file.path}: {' '.join(str(error).split())[:200]}")
+            errors.append(f"{file.path}: {shown_text(str(error))}")
             continue
         sample.files_read += 1
     sample.is_complete &= len(files) == len(archive.files)
+    if archive.format == "json":
+        _unpack_records(sample, quota)
     if not sample.records:
-        facts = "".join(f"\n  {line}" for line in [*errors, *(text for _, text in sample.unreadable[:3])][:3])
-        msg = f"no record in {archive.location} can be read as {archive.format} (--from){facts}"
+        facts = [*errors, *(f"{place}: {text}" for place, text in sample.unreadable)]
+        shown = "".join(f"\n  {fact}" for fact in facts[:_MAX_FACTS])
+        msg = f"no record in {archive.location} can be read as {archive.format} (--from){shown}"
         raise PlanError(msg)
+    if archive.source_format == "csv":
+        sample.records = typed_cells(sample.records)
     _add_folder_columns(archive, files, sample)
     return sample
+
+
+def _encodings(archive: Archive, files: list[ArchiveFile]) -> Iterator[str | None]:
+    for file in files:
+        try:
+            with archive.open(file) as stream:
+                head = bytes(stream.read(_DETECTED_BYTES))
+        except _damages():
+            continue
+        is_cut = len(head) == _DETECTED_BYTES
+        yield detect_encoding(head[: head.rfind(b"\n") + 1] or head if is_cut else head)
+
+
+def _unpack_records(sample: Sample, quota: int) -> None:
+    """Replace the objects that only hold an array of records by these records."""
+    path = find_records_path(sample.records)
+    if path is None:
+        return
+    sample.records_path = ".".join(path)
+    pairs = [
+        (record, number)
+        for whole, number in zip(sample.records, sample.files, strict=True)
+        for record in records_at(whole, path)
+    ]
+    counts = Counter[int]()
+    sample.records, sample.files = [], []
+    for record, number in pairs:
+        counts[number] += 1
+        if counts[number] <= quota:
+            sample.add(record, number)
+    sample.is_complete &= len(sample.records) == len(pairs)
 
 
 def _damages() -> tuple[type[Exception], ...]:
@@ -148,121 +158,33 @@ def _batch_records(batch: Any) -> Iterator[Record]:
 
 
 def _read_avro(archive: Archive, file: ArchiveFile, _: Sample) -> Iterator[Record]:
+    """Yield the records of a file.
+
+    Raises:
+        PlanError: when the library of its compression is missing.
+    """
     import fastavro
 
     with archive.open_raw(file) as stream:
-        for record in fastavro.reader(stream):
-            if isinstance(record, dict):
-                yield record
+        try:
+            yield from (record for record in fastavro.reader(stream) if isinstance(record, dict))
+        except ValueError as error:
+            if _MISSING_LIBRARY not in str(error):
+                raise
+            codec = str(error).partition(" ")[0]
+            msg = (
+                f"cannot read {file.path}: its records are compressed with {codec}, and the Python library for it"
+                ' is missing\n\nhint: pip install "fastavro[snappy,zstandard]"'
+            )
+            raise PlanError(msg) from None
 
 
-def _read_json(archive: Archive, file: ArchiveFile, sample: Sample) -> Iterator[Record]:
-    with TextIOWrapper(archive.open(file), encoding="utf-8", errors="replace") as lines:
-        first = next((line for line in lines if line.strip()), "")
-        if first.lstrip().startswith("[") or first.strip() == "{":
-            sample.options["multiLine"] = "true"
-            yield from _array_records(first + lines.read())
-            return
-        for line in chain([first], lines):
-            if record := _parse_line(line, file, sample):
-                yield record
-
-
-def _parse_line(line: str, file: ArchiveFile, sample: Sample) -> Record | None:
-    if not line.strip():
-        return None
-    try:
-        record = json.loads(line)
-    except ValueError:
-        record = None
-    if isinstance(record, dict):
-        return record
-    sample.unreadable.append((file.path, line.strip()))
-    return None
-
-
-def _array_records(text: str) -> Iterator[Record]:
-    """Yield the objects of a file that is one JSON array or one object."""
-    content = json.loads(text)
-    yield from (each for each in (content if isinstance(content, list) else [content]) if isinstance(each, dict))
-
-
-def _read_csv(archive: Archive, file: ArchiveFile, sample: Sample) -> Iterator[Record]:
-    with TextIOWrapper(archive.open(file), encoding="utf-8-sig", errors="replace", newline="") as text:
-        if not sample.columns:
-            _detect_dialect(archive, file, sample)
-        rows = csv.reader(text, delimiter=sample.options["sep"])
-        columns = sample.columns
-        if "header" in sample.options:
-            columns = tuple(next(rows, ()))  # files can have their columns in another order
-            sample.columns += tuple(name for name in columns if name not in sample.columns)
-        for row in rows:
-            if len(row) == len(columns):
-                sample.options |= _quoting_options(row)
-                yield {name: _csv_value(cell) for name, cell in zip(columns, row, strict=True)}
-            elif row:
-                sample.unreadable.append((file.path, sample.options["sep"].join(row)))
-
-
-def _quoting_options(row: Sequence[str]) -> dict[str, str]:
-    """Return the options that Spark needs for quotes within quotes, and for line breaks within quotes."""
-    text = "".join(row)
-    escape = {"escape": '"'} if '"' in text else {}
-    return escape | ({"multiLine": "true"} if "\n" in text else {})
-
-
-def _detect_dialect(archive: Archive, file: ArchiveFile, sample: Sample) -> None:
-    """Set the separator, the header, and the columns by the first lines of a file."""
-    with TextIOWrapper(archive.open(file), encoding="utf-8-sig", errors="replace", newline="") as text:
-        lines = text.read(_SNIFFED_CHARACTERS).splitlines()[:100]
-    counts = {each: min(line.count(each) for line in lines if line) for each in _DELIMITERS}
-    separator = max(counts, key=lambda each: counts[each]) if any(counts.values()) else ","
-    first = next(csv.reader(lines, delimiter=separator), [])
-    sample.options["sep"] = separator
-    if len(set(first)) == len(first) and all(_is_name(cell) for cell in first):
-        sample.options["header"] = "true"
-        sample.columns = tuple(first)
-    else:
-        sample.columns = tuple(f"column_{number}" for number in range(1, len(first) + 1))
-
-
-def _is_name(cell: str) -> bool:
-    return bool(cell) and isinstance(_csv_value(cell), str) and not cell[:1].isdigit()
-
-
-def _csv_value(cell: str) -> Value:
-    """Return a cell as a number or a boolean if it is written as one; numbers with leading zeros are text."""
-    if not cell:
-        return None
-    if cell.lower() in ("true", "false"):
-        return cell.lower() == "true"
-    if _INTEGER.fullmatch(cell):
-        return int(cell)
-    return float(cell) if _NUMBER.fullmatch(cell) else cell
-
-
-def _read_access_log(archive: Archive, file: ArchiveFile, sample: Sample) -> Iterator[Record]:
-    sample.options |= {"sep": " ", "quote": '"', "escape": "\\", "nullValue": "-"}
-    with TextIOWrapper(archive.open(file), encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            row = next(csv.reader([line.rstrip("\n")], delimiter=" ", escapechar="\\"), [])
-            if len(row) in (COMMON_FIELDS, len(ACCESS_LOG_COLUMNS)):
-                sample.columns = ACCESS_LOG_COLUMNS[: len(row)]
-                cells = (None if cell == "-" else cell for cell in row)
-                yield {name: _log_value(name, cell) for name, cell in zip(sample.columns, cells, strict=True)}
-            elif line.strip():
-                sample.unreadable.append((file.path, line.strip()))
-
-
-def _log_value(name: str, cell: str | None) -> Value:
-    return int(cell) if cell and cell.isdecimal() and name in ("status", "size") else cell
-
-
+_MISSING_LIBRARY = "you need to install one of the following libraries"
+"""Part of the message of fastavro."""
 _READERS: Mapping[str, Callable[[Archive, ArchiveFile, Sample], Iterator[Record]]] = {
     "parquet": _read_parquet,
     "orc": _read_orc,
     "avro": _read_avro,
-    "json": _read_json,
-    "csv": _read_csv,
-    ACCESS_LOG: _read_access_log,
+    "json": read_json,
+    "csv": read_csv,
 }
