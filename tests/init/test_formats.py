@@ -12,9 +12,9 @@ import fastavro
 import pytest
 
 from backstream.errors import PlanError
-from backstream.source.archive.columns import ColumnProfile, left_out_columns, profile_columns
+from backstream.source.archive.columns import ColumnProfile, profile_columns
 from backstream.source.archive.definition_text import Settings, write_definition_text
-from backstream.source.archive.evidence import Evidence, examine_archive
+from backstream.source.archive.evidence import Evidence, evidence_lines, examine_archive
 from backstream.source.archive.files import list_archive
 from backstream.source.archive.sample import read_sample
 from backstream.source.archive.sampled import Sample
@@ -321,17 +321,16 @@ def test_a_column_that_no_definition_can_name_is_listed_with_its_reason(tmp_path
 
     evidence = evidence_of(tmp_path / "in", "a.json", f"{json.dumps(row)}\n")
 
-    assert left_out_columns(evidence.sample) == {
-        "": "its name is empty",
-        "kind": "it differs from 'Kind' only in upper and lower case",
-        "\ud800": "its name is not text",
-    }
+    lines = [
+        "left out: '', because its name is empty",
+        "left out: 'kind', because it differs from 'Kind' only in upper and lower case",
+        "left out: '?', because its name is not text",
+    ]
+    assert [line for line in evidence_lines(evidence) if line.startswith("left out")] == lines
     assert write_definition_text(evidence, Settings("t")).partition("[source.columns]\n")[2].splitlines()[:5] == [
         'at = "string"',
         'Kind = "string"',
-        "# left out: '', because its name is empty",
-        "# left out: 'kind', because it differs from 'Kind' only in upper and lower case",
-        "# left out: '?', because its name is not text",
+        *(f"# {line}" for line in lines),
     ]
 
 
@@ -345,6 +344,6 @@ def test_a_compression_that_the_suffix_does_not_show_is_refused_as_in_a_run(
         sample_of(tmp_path / "in", name, gzip.compress(text.encode()))
 
     assert str(raised.value) == (
-        f"cannot read {tmp_path}/in/{name}: it is compressed with gzip, and its name does not end with .gz (--from)"
-        "\n\nhint: rename it"
+        f"cannot read {tmp_path}/in/{name}: it is compressed with gzip, and its name does not end with .gz"
+        " (--from)\n\nhint: rename it"
     )

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 from tests.init.logs import COUNT, LOGS
+from tests.init.runs import run_records
 
-from backstream import workflow
-from backstream.definition.loader import load_definition, resolve_paths
 from backstream.errors import PlanError
-from backstream.runs.home import Home
-from backstream.source.archive.definition_text import Settings, write_definition_text
+from backstream.eventtime.instants import epoch_ms
 from backstream.source.archive.evidence import examine_archive
 
 
@@ -27,18 +24,12 @@ def test_a_run_of_the_definition_reads_each_line_of_a_log(
     (tmp_path / "logs" / log.name).write_text(log.text())
     evidence = examine_archive("logs", None).with_choice("key", log.column)
     evidence = evidence.with_choice("event_time", log.time or evidence.roles.event_time.value)
-    (tmp_path / "log.toml").write_text(write_definition_text(evidence, Settings("log")))
 
-    home = Home(tmp_path / "home")
-    prepared = workflow.prepare_source(tmp_path / "log.toml", home, lambda: spark)
+    found = run_records(evidence, tmp_path, spark)
 
-    assert prepared is not None
     assert (len(evidence.sample.records), evidence.sample.unreadable) == (COUNT, [])
-    assert (prepared.counts.read, prepared.counts.unreadable) == (COUNT, 0)
-    source = resolve_paths(load_definition(tmp_path / "log.toml"), home).source
-    rows = ds.dataset(source.paths[0], format="parquet").to_table(columns=[source.event_time, log.column])
-    found = zip(*(column.to_pylist() for column in rows.columns), strict=True)
-    assert sorted((round(at.timestamp() * 1_000), str(value)) for at, value in found) == log.expected()
+    assert (found.read, found.unreadable) == (COUNT, 0)
+    assert sorted((epoch_ms(at), str(value)) for at, value in found.rows) == log.expected()
 
 
 def test_times_without_a_year_are_refused_with_a_way_to_write_them(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ _WORD = re.compile(r"[^\W\d][\w.-]*")
 
 @dataclass(frozen=True, slots=True)
 class _Dialect:
-    """How the cells of a row are separated and quoted."""
+    """The separator and the quotes of a CSV file."""
 
     separator: str
     quote: str = '"'

@@ -12,10 +12,9 @@ from backstream.definition.loader import parse_definition
 from backstream.definition.run_sections import Quality
 from backstream.eventtime.instants import DAY_MS, duration_ms, duration_text, instant_text
 from backstream.runs.table_schemas import RESULT_COLUMNS
-from backstream.source.archive.columns import ColumnProfile, left_out_columns, reader_columns
+from backstream.source.archive.columns import ColumnProfile, left_out_lines, reader_columns
 from backstream.source.archive.evidence import Evidence, rounded_duration
 from backstream.source.archive.roles import QUANTILES, suggest_delay_ms
-from backstream.source.archive.sampled import shown_text
 from backstream.source.archive.times import SampledTime
 from backstream.text import share_text
 
@@ -60,7 +59,7 @@ def _lines(evidence: Evidence, settings: Settings) -> Iterator[str]:
             yield f"[source.{section}]"
             yield from (f"{_key(name)} = {_text(value)}" for name, value in values.items())
         if section == "columns":
-            yield from (f"# {line}" for line in left_out_lines(evidence))
+            yield from (f"# {line}" for line in left_out_lines(evidence.sample))
     yield ""
     yield "[window]"
     yield 'kind = "tumbling"  # or sliding, session, cumulate'
@@ -127,12 +126,6 @@ def _tables(evidence: Evidence) -> Mapping[str, Mapping[str, str]]:
     }
     options = {key: value for key, value in sample.options.items() if (key, value) != ("sep", ",")}
     return {"columns": declared, "derive": derived, "options": options}
-
-
-def left_out_lines(evidence: Evidence) -> Iterator[str]:
-    """Yield a line per column that the definition cannot name, with the reason."""
-    for name, reason in left_out_columns(evidence.sample).items():
-        yield f"left out: {shown_text(name)!r}, because {reason}"
 
 
 def _is_used(evidence: Evidence, column: ColumnProfile) -> bool:

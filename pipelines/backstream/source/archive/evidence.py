@@ -11,7 +11,7 @@ from typing import Any
 
 from backstream.errors import PlanError
 from backstream.eventtime.instants import DAY_MS, SECOND_MS, duration_text, instant_text
-from backstream.source.archive.columns import ColumnProfile, profile_columns
+from backstream.source.archive.columns import ColumnProfile, left_out_lines, profile_columns
 from backstream.source.archive.files import Archive, list_archive
 from backstream.source.archive.log_formats import ACCESS_LOG
 from backstream.source.archive.preset_names import Preset
@@ -142,6 +142,7 @@ def evidence_lines(evidence: Evidence) -> Iterator[str]:
     yield f"preset: {evidence.preset.value if evidence.preset else 'none'}"
     yield ""
     yield from _table(evidence)
+    yield from left_out_lines(sample)
     yield ""
     yield from _lateness_lines(evidence)
     if sample.unreadable:

@@ -44,12 +44,12 @@ class LogLayout:
 
 @dataclass(frozen=True, slots=True)
 class _LogFormat:
-    """A log whose lines have a form, or one of whose first lines begins with a text."""
+    """A log whose lines have a form."""
 
     line: re.Pattern[str]
     layout: Callable[[Sequence[str]], LogLayout]
     is_header: bool = False
-    """Whether only the first line has this form."""
+    """True if only one of the first lines has this form."""
 
     def fits(self, lines: Sequence[str]) -> bool:
         """Return whether the first lines of a file are of this format."""
@@ -156,11 +156,11 @@ def _snake_names(names: Sequence[str]) -> tuple[str, ...]:
 
 def _from_line(names: Mapping[str, int], pattern: str, _: Sequence[str]) -> LogLayout:
     """Return the layout of lines in which the groups of a pattern are the columns; `-` and no text are null."""
-    derived = {name: _extracted(pattern, group, "-") for name, group in names.items()}
+    derived = {name: _column_of_group(pattern, group, "-") for name, group in names.items()}
     return LogLayout((_LINE,), _ONE_COLUMN, derived)
 
 
-def _extracted(pattern: str, group: int, null: str = "") -> DerivedColumn:
+def _column_of_group(pattern: str, group: int, null: str = "") -> DerivedColumn:
     literal = pattern.replace("\\", "\\\\")
     sql = f"nullif(regexp_extract({_LINE}, '{literal}', {group}), '')"
     return DerivedColumn(
@@ -193,7 +193,7 @@ def _logfmt(lines: Sequence[str]) -> LogLayout:
     for name, key in names.items():
         # From the begin pair by pair, so that a key within quotes does not count.
         pattern = rf'^(?:{_PAIR} +)*?{re.escape(key)}=(?:"((?:[^"\\]++|\\.)*+)"|([^ ]*))'
-        quoted, plain = _extracted(pattern, 1), _extracted(pattern, 2)
+        quoted, plain = _column_of_group(pattern, 1), _column_of_group(pattern, 2)
         derived[name if name[0].isalpha() and name != _LINE else f"key_{name}"] = DerivedColumn(
             f"coalesce({quoted.sql}, {plain.sql})", partial(_first_value, quoted, plain)
         )
