@@ -13,9 +13,12 @@ from backstream.errors import SpecError
 from backstream.source.archive.preset_names import Preset
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from backstream.source.archive.definition_text import Settings
     from backstream.source.archive.evidence import Evidence
     from backstream.source.archive.roles import Choice
+    from backstream.source.archive.times import SampledTime
 
 _QUESTIONS = {
     "event_time": "Which column has the time at which the event happened?",
@@ -48,6 +51,13 @@ def init(
         Preset | None,
         typer.Option(help="Kind of archive whose columns are known. Default: detected by the columns"),
     ] = None,
+    event_time: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column of the event time, e.g., `ordered_at`. Default: guessed by values and names",
+        ),
+    ] = None,
     to: Annotated[
         Path | None, typer.Option("--to", help="File to write, e.g., `orders.toml`. Default: NAME.toml")
     ] = None,
@@ -66,11 +76,14 @@ def init(
 
     Example: `backstream init orders --from data/orders`
     """
+    from backstream.source.archive.evidence import examine_archive
+
     with report_errors():
         if name and location:
-            _write_definition(
-                name, location, preset, to or Path(f"{name}.toml"), is_asking=not yes, is_forced=force
-            )
+            file = to or Path(f"{name}.toml")
+            _require_new(file, is_forced=force)
+            evidence = examine_archive(location, preset, event_time)
+            _write_definition(evidence, name, file, is_asking=not yes)
         elif name == _AIRFLOW:
             _write_dag_file()
         elif name or location:
@@ -101,14 +114,10 @@ def _write_dag_file() -> None:
         print("\n".join(["", "missing:", *(f"  {line}" for line in lacking)]))
 
 
-def _write_definition(
-    name: str, location: str, preset: Preset | None, file: Path, *, is_asking: bool, is_forced: bool
-) -> None:
+def _write_definition(evidence: Evidence, name: str, file: Path, *, is_asking: bool) -> None:
     from backstream.source.archive.definition_text import write_definition_text
-    from backstream.source.archive.evidence import evidence_lines, examine_archive
+    from backstream.source.archive.evidence import evidence_lines
 
-    _require_new(file, is_forced=is_forced)
-    evidence = examine_archive(location, preset)
     is_asking = is_asking and sys.stdin.isatty()
     if is_asking:
         print("\n".join(evidence_lines(evidence)), end="\n\n")
@@ -136,6 +145,9 @@ def _ask(evidence: Evidence, name: str, *, is_asking: bool) -> tuple[Evidence, S
         choice = getattr(evidence.roles, role)
         if not choice.is_certain and choice.candidates:
             evidence = evidence.with_choice(role, _ask_column(role, choice))
+    for time in filter(None, (evidence.event_time, evidence.arrival_time)):
+        if time.pattern and not time.is_order_shown:
+            evidence = evidence.with_pattern(time, _ask_pattern(time))
     times = [time for time in (evidence.event_time, evidence.arrival_time) if time]
     is_zoned = all(time.has_zone for time in times)
     zone = "UTC" if is_zoned else typer.prompt("Which time zone have the times without a zone?", default="UTC")
@@ -144,27 +156,45 @@ def _ask(evidence: Evidence, name: str, *, is_asking: bool) -> tuple[Evidence, S
 
 def _ask_column(role: str, choice: Choice) -> str | None:
     candidates = [*choice.candidates, *([] if role in _REQUIRED else [_NONE])]
-    print(_QUESTIONS[role])
-    for number, candidate in enumerate(candidates, 1):
-        print(f"  {number}  {candidate}")
-    default = candidates.index(choice.value or _NONE) + 1
-    number = 0
-    while not 1 <= number <= len(candidates):
-        number = typer.prompt("Number", default=default, type=int)
+    number = _ask_number(_QUESTIONS[role], candidates, candidates.index(choice.value or _NONE) + 1)
     answer = candidates[number - 1]
     return None if answer == _NONE else answer
 
 
-def _next_lines(evidence: Evidence, file: Path) -> list[str]:
-    from backstream.source.archive.definition_text import suggested_range
+def _ask_pattern(time: SampledTime) -> str:
+    """Return the pattern of a time whose order of day and month the values do not show."""
+    from backstream.eventtime.instants import instant_text
+    from backstream.source.archive.sampled import shown_text
 
-    since, until = suggested_range(evidence)
-    days = f"--since {since} --until {until}"
-    return [
-        f"Wrote {file}.",
-        "",
-        "next:",
-        f"  backstream check {file} --sample 1000",
-        f"  backstream plan {file} {days}",
-        f"  backstream run {file} {days}",
+    fitting = [time, *time.rivals]
+    path, example = shown_text(time.column.path), shown_text(time.column.present[0])
+    readings = [
+        f"{each.pattern}, so that the first time is {instant_text(each.present_ms[0])}" for each in fitting
     ]
+    number = _ask_number(f"Which pattern has {path}, e.g., {example!r}?", readings, 1)
+    return fitting[number - 1].pattern or ""
+
+
+def _ask_number(question: str, answers: Sequence[str], default: int) -> int:
+    print(question)
+    for number, answer in enumerate(answers, 1):
+        print(f"  {number}  {answer}")
+    number = 0
+    while not 1 <= number <= len(answers):
+        number = typer.prompt("Number", default=default, type=int)
+    return number
+
+
+def _next_lines(evidence: Evidence, file: Path) -> list[str]:
+    from backstream.source.archive.definition_text import incomplete_key, suggested_range
+    from backstream.source.archive.sampled import shown_text
+
+    lines = [f"Wrote {file}."]
+    if key := incomplete_key(evidence):
+        lines += ["", f"Complete {key} in {file}: init cannot read the times of this column."]
+    lines += ["", "next:", f"  backstream check {file} --sample 1000"]
+    if days := suggested_range(evidence):
+        lines += [
+            f"  backstream {command} {file} --since {days[0]} --until {days[1]}" for command in ("plan", "run")
+        ]
+    return lines

@@ -124,7 +124,7 @@ class PartitionFilter(Section):
 class Source(StoredRecords):
     """Location of the recorded events, and the columns with their times, source partition, and sequence."""
 
-    event_time: str
+    event_time: Annotated[str, Field(min_length=1)]
     """The event time of a record: a column, a field such as `payload.at`, or SQL over the columns."""
     event_time_unit: TimeUnit | None = None
     """The unit of event times that are numbers since 1970."""

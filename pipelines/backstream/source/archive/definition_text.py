@@ -10,11 +10,13 @@ from dataclasses import dataclass
 
 from backstream.definition.loader import parse_definition
 from backstream.definition.run_sections import Quality
-from backstream.eventtime.instants import DAY_MS, duration_ms, duration_text, instant_text
+from backstream.definition.source_section import Source
+from backstream.eventtime.instants import DAY_MS, duration_ms, duration_text, instant_text, utc_datetime
 from backstream.runs.table_schemas import RESULT_COLUMNS
 from backstream.source.archive.columns import ColumnProfile, left_out_lines, reader_columns
 from backstream.source.archive.evidence import Evidence, rounded_duration
 from backstream.source.archive.roles import QUANTILES, suggest_delay_ms
+from backstream.source.archive.sampled import shown_text
 from backstream.source.archive.times import SampledTime
 from backstream.text import share_text
 
@@ -40,8 +42,25 @@ def write_definition_text(evidence: Evidence, settings: Settings) -> str:
         SpecError: when the result is not a valid definition, e.g., because of its name or its window.
     """
     text = "\n".join(_lines(evidence, settings)) + "\n"
-    parse_definition(tomllib.loads(text), f"{settings.name}.toml")
+    content = tomllib.loads(text)
+    if key := incomplete_key(evidence):
+        content["source"][key] = _EXAMPLES[key]
+    parse_definition(content, f"{settings.name}.toml")
     return text
+
+
+def incomplete_key(evidence: Evidence) -> str | None:
+    """Return the key of `[source]` that the user must complete; None if the definition is complete."""
+    lacks = evidence.event_time.lacks
+    return lacks and ("event_time" if lacks == "expression" else f"event_time_{lacks}")
+
+
+_EXAMPLES = {
+    "event_time": "concat('2026 ', time)",
+    "event_time_pattern": "dd/MM/yyyy HH:mm:ss",
+    "event_time_unit": "ms",
+}
+"""Values of the keys that the user can have to complete."""
 
 
 def _lines(evidence: Evidence, settings: Settings) -> Iterator[str]:
@@ -103,14 +122,46 @@ def _source_lines(evidence: Evidence, settings: Settings) -> Iterator[str]:
 
 
 def _time_lines(key: str, time: SampledTime) -> Iterator[str]:
+    if time.lacks:
+        yield from _incomplete_lines(time)
+        return
     values = time.present_ms
     comment = f"{time.form}; {instant_text(min(values))} to {instant_text(max(values))}"
-    yield _with_comment(f"{key} = {_text(time.column.path if time.column.derived else time.column.sql)}", comment)
+    yield _with_comment(f"{key} = {_text(time.expression)}", comment)
     if time.unit:
         yield f"{key}_unit = {_text(time.unit)}"
     if time.pattern:
-        rivals = f"this fits as well: {', '.join(time.rivals)}" if time.rivals else ""
+        rivals = (
+            f"this fits as well: {', '.join(each.pattern or '' for each in time.rivals)}" if time.rivals else ""
+        )
         yield _with_comment(f"{key}_pattern = {_text(time.pattern)}", rivals)
+    if key == "event_time" and (span := _unusual_years(values)):
+        comment = "by default, times before 1970 and from 2100 on are quarantined"
+        yield _with_comment(f"event_time_range = {_value(span)}", comment)
+
+
+def _incomplete_lines(time: SampledTime) -> Iterator[str]:
+    """Yield the lines of an event time that no known form fits: one is empty, so that a run refuses it."""
+    example = shown_text(next(iter(time.column.present), ""))
+    if time.lacks == "expression":
+        sql = f"concat('2026 ', regexp_replace({time.expression}, ' +', ' '))"
+        yield f"# Complete event_time: {_text(example)} has no year. SQL that adds it is, e.g., {_text(sql)}"
+        yield 'event_time = ""'
+        yield 'event_time_pattern = "yyyy MMM d HH:mm:ss"'
+        return
+    yield f"event_time = {_text(time.expression)}"
+    key = f"event_time_{time.lacks}"
+    yield f"# Complete {key}, e.g., {_text(_EXAMPLES[key])}. A value is {_text(example)}."
+    yield f'{key} = ""'
+
+
+def _unusual_years(values_ms: Sequence[int]) -> tuple[str, str] | None:
+    """Return the first day of the years of some times, and the day after them; None if the default holds them."""
+    first_ms, end_ms = Source.model_fields["event_time_range"].default
+    if first_ms <= min(values_ms) and max(values_ms) < end_ms:
+        return None
+    years = [utc_datetime(value_ms).year for value_ms in (min(values_ms), max(values_ms))]
+    return f"{years[0]:04}-01-01", f"{years[1] + 1:04}-01-01"
 
 
 def _tables(evidence: Evidence) -> Mapping[str, Mapping[str, str]]:
@@ -161,8 +212,10 @@ def _distinct(evidence: Evidence, path: str) -> str:
     return f"{count:,} distinct value{'' if count == 1 else 's'}"
 
 
-def suggested_range(evidence: Evidence) -> tuple[str, str]:
-    """Return the days of the sample for a first run; of a long archive the first week."""
+def suggested_range(evidence: Evidence) -> tuple[str, str] | None:
+    """Return the days of the sample for a first run: of a long archive the first week; None without times."""
+    if evidence.event_days is None:
+        return None
     since_ms, until_ms = evidence.event_days
     if until_ms - since_ms > _MAX_DAYS * DAY_MS:
         until_ms = since_ms + _FIRST_DAYS * DAY_MS

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
-from functools import cached_property
 from itertools import chain
-from typing import Any
 
-from backstream.errors import PlanError
+from backstream.errors import PlanError, SpecError
 from backstream.eventtime.instants import DAY_MS, SECOND_MS, duration_text, instant_text
 from backstream.source.archive.columns import ColumnProfile, left_out_lines, profile_columns
+from backstream.source.archive.date_pairs import join_dates_and_clocks
 from backstream.source.archive.files import Archive, list_archive
 from backstream.source.archive.log_formats import ACCESS_LOG
 from backstream.source.archive.preset_names import Preset
@@ -30,7 +30,8 @@ from backstream.source.archive.roles import (
 )
 from backstream.source.archive.sample import read_sample
 from backstream.source.archive.sampled import Sample, shown_text
-from backstream.source.archive.times import SampledTime, find_times
+from backstream.source.archive.times import FIRST_YEAR, LAST_YEAR, SampledTime, find_times, read_as_time
+from backstream.source.archive.unread_times import explain_unread
 from backstream.text import share_text
 
 _MAX_ROWS = 40
@@ -47,11 +48,8 @@ class Evidence:
     columns: Sequence[ColumnProfile]
     roles: Roles
     preset: Preset | None
-
-    @cached_property
-    def times(self) -> dict[str, SampledTime]:
-        """Return the columns with times by path."""
-        return {time.column.path: time for time in find_times(self.columns)}
+    times: Mapping[str, SampledTime]
+    """The columns with times by path."""
 
     @property
     def event_time(self) -> SampledTime:
@@ -83,16 +81,24 @@ class Evidence:
             roles = replace(roles, arrival_time=guess_arrival(self.times[value or ""], list(self.times.values())))
         return replace(self, roles=roles)
 
+    def with_pattern(self, time: SampledTime, pattern: str) -> Evidence:
+        """Return the evidence with the answer of the user for the pattern of a time."""
+        chosen = next(each for each in (time, *time.rivals) if each.pattern == pattern)
+        chosen = replace(chosen, rivals=(), is_order_shown=True)
+        return replace(self, times={**self.times, time.column.path: chosen})
+
     @property
-    def event_days(self) -> tuple[int, int]:
-        """Return the first day of the events and the day after their last one, in epoch milliseconds."""
+    def event_days(self) -> tuple[int, int] | None:
+        """Return the first day of the events and the day after their last one, in epoch ms; None without times."""
         values = self.event_time.present_ms
+        if not values:
+            return None
         first_ms, last_ms = min(values), max(values)
         return first_ms - first_ms % DAY_MS, last_ms - last_ms % DAY_MS + DAY_MS
 
     def share_without_events(self, size_ms: int) -> float | None:
         """Return the share of the windows, per partition, without events; None if the sample is not complete."""
-        if not self.sample.is_complete or size_ms <= 0:
+        if not self.sample.is_complete or size_ms <= 0 or self.event_days is None:
             return None
         column = self.column(self.roles.partition.value)
         partitions = column.values if column else [None] * len(self.sample.records)
@@ -103,16 +109,23 @@ class Evidence:
         return max(0.0, 1 - len(filled) / windows)
 
 
-def examine_archive(location: str, preset: Preset | None) -> Evidence:
+def examine_archive(location: str, preset: Preset | None, event_time: str | None = None) -> Evidence:
     """Return what lies at a location, with the guesses of a preset, or of the one that fits.
+
+    Args:
+        location: a folder, a file, a path with wildcards, or a URI.
+        preset: the preset; None: the one that fits, if any.
+        event_time: the column of the event time; None: the best guess.
 
     Raises:
         PlanError: when there are no files, no records, or no times.
-        SpecError: when a requested preset does not fit.
+        SpecError: when a requested preset does not fit, or the column of the event time cannot be one.
     """
     archive = list_archive(location)
     sample = read_sample(archive)
     columns: Sequence[ColumnProfile] = profile_columns(sample, archive.folder_columns)
+    if not archive.is_log:
+        columns = [*columns, *join_dates_and_clocks(columns)]
     if preset is None and archive.format == ACCESS_LOG:
         preset = Preset.WEB_LOGS
     preset = preset or detect_preset(columns)
@@ -120,14 +133,37 @@ def examine_archive(location: str, preset: Preset | None) -> Evidence:
         columns, roles = apply_preset(preset, columns)
     else:
         roles = guess_roles(columns, find_times(columns))
+    times = {time.column.path: time for time in find_times(columns)}
+    if event_time:
+        time = _read_named(columns, event_time, location)
+        times.setdefault(time.column.path, time)
+        if preset is None:  # the column has no other role
+            roles = guess_roles(columns, [*times.values()])
+        evidence = Evidence(archive, sample, columns, roles, preset, times)
+        return evidence.with_choice("event_time", time.column.path)
     if roles.event_time.value is None:
-        names = ", ".join(column.path for column in columns[:20])
+        raise PlanError(explain_unread(columns, location))
+    for choice in (roles.event_time, roles.arrival_time):  # a preset knows times by their names
+        if choice.value and choice.value not in times:
+            times[choice.value] = _read_named(columns, choice.value, location)
+    return Evidence(archive, sample, columns, roles, preset, times)
+
+
+def _read_named(columns: Sequence[ColumnProfile], path: str, location: str) -> SampledTime:
+    """Return the times of a column that the user or a preset names."""
+    column = next((column for column in columns if column.path.lower() == path.lower()), None)
+    if column is None:
+        names = ", ".join(shown_text(each.path) for each in columns[:20])
+        msg = f"no column of {location} is {path!r} (--event-time)\n  the columns are {names}"
+        raise SpecError(msg)
+    time = read_as_time(column)
+    if time is None:
         msg = (
-            f"no column of {location} holds times: timestamps, ISO 8601, a known pattern, or seconds since 1970"
-            f" (--from)\n  the columns are {names}"
+            f"column {path!r} cannot be the event time, because its type is {column.kind} (--event-time)"
+            "\n\nhint: name a column with timestamps, numbers, or texts"
         )
-        raise PlanError(msg)
-    return Evidence(archive, sample, columns, roles, preset)
+        raise SpecError(msg)
+    return time
 
 
 def evidence_lines(evidence: Evidence) -> Iterator[str]:
@@ -171,8 +207,8 @@ def _row(evidence: Evidence, column: ColumnProfile) -> tuple[str, ...]:
     remarks = "; ".join(
         chain(_roles_of(evidence, column), _remarks(evidence, column), _preset_note(evidence, column))
     )
-    kind = column.kind if len(column.kind) <= _MAX_CELL else f"{column.kind[: _MAX_CELL - 1]}…"
-    return column.path, kind, nulls, f"{column.distinct:,}", low, high, remarks
+    kind, path = shown_text(column.kind, _MAX_CELL), shown_text(column.path)
+    return path, kind, nulls, f"{column.distinct:,}", low, high, remarks
 
 
 def _roles_of(evidence: Evidence, column: ColumnProfile) -> list[str]:
@@ -199,8 +235,9 @@ def _remarks(evidence: Evidence, column: ColumnProfile) -> Iterator[str]:
     groups = evidence.column(roles.partition.value)
     if time is not None:
         yield time.form
-        if time.unread:
-            yield f"{_count_text(time.unread, 'value')} cannot be read"
+        if time.rivals and time.pattern:
+            yield _rivals_text(time)
+        yield from _unread_lines(evidence, time)
         if column.path == roles.arrival_time.value:
             yield f"not before the event time in {_share(share_not_before(evidence.event_time, time))}"
         is_time = column.path in (roles.arrival_time.value, roles.event_time.value)
@@ -218,20 +255,36 @@ def _remarks(evidence: Evidence, column: ColumnProfile) -> Iterator[str]:
         yield f"from {shown_text(column.derived)}"
 
 
+def _rivals_text(time: SampledTime) -> str:
+    """Return which other patterns fit, and whether the records show that the chosen one is right."""
+    others = ", ".join(rival.pattern or "" for rival in time.rivals)
+    return f"{others} is possible, but unlikely" if time.is_order_shown else f"{others} is as likely"
+
+
+def _unread_lines(evidence: Evidence, time: SampledTime) -> Iterator[str]:
+    """Yield which values are no plausible times."""
+    count = sum(time.unread.values())
+    if count and not time.lacks:
+        shown = json.dumps(shown_text(min(time.unread), _MAX_CELL), ensure_ascii=False)
+        values = (
+            f"{_count_text(count, 'value')} cannot be read, {'all' if len(time.unread) == 1 else 'e.g.,'} {shown}"
+        )
+        is_one_in_csv = len(time.unread) == 1 and evidence.archive.format == "csv"
+        yield f"{values}{f': set nullValue = {shown} in [source.options]' if is_one_in_csv else ''}"
+    if time.outside:
+        years = f"the years {FIRST_YEAR} to {LAST_YEAR}"
+        yield f"{_count_text(len(time.outside), 'time')} outside of {years}, e.g., {instant_text(time.outside[0])}"
+
+
 def _bounds(evidence: Evidence, column: ColumnProfile) -> tuple[str, str]:
     time = evidence.times.get(column.path)
-    if time is not None:
+    if time is not None and time.present_ms:
         return instant_text(min(time.present_ms)), instant_text(max(time.present_ms))
     values = [value for value in column.present if isinstance(value, str | int | float | date | datetime)]
     try:
-        return (_cell(min(values)), _cell(max(values))) if values else ("", "")
+        return (shown_text(min(values), _MAX_CELL), shown_text(max(values), _MAX_CELL)) if values else ("", "")
     except TypeError:  # values of several types have no order
         return "", ""
-
-
-def _cell(value: Any) -> str:
-    text = "".join(character if character.isprintable() else "?" for character in str(value))
-    return text if len(text) <= _MAX_CELL else f"{text[: _MAX_CELL - 1]}…"
 
 
 def _lateness_lines(evidence: Evidence) -> Iterator[str]:

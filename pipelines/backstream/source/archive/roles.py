@@ -11,23 +11,9 @@ from typing import Any
 
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from backstream.source.archive.columns import ColumnProfile
+from backstream.source.archive.name_words import ARRIVAL_WORDS, EVENT_WORDS, OTHER_TIME_WORDS, has_word
 from backstream.source.archive.times import SampledTime
 
-_EVENT_NAMES = (
-    "event",
-    "occur",
-    "happen",
-    "order",
-    "creat",
-    "measur",
-    "record",
-    "start",
-    "click",
-    "sent",
-    "action",
-)
-_ARRIVAL_NAMES = ("receiv", "arriv", "ingest", "append", "kafka", "load", "insert", "process", "stored", "server")
-_OTHER_TIME_NAMES = ("birth", "expir", "valid", "update", "deliver", "due", "end", "delet", "paid", "ship")
 _PARTITION_NAMES = ("partition", "kafka_partition", "_partition", "__partition", "shard", "shard_id", "shardid")
 _SEQUENCE_NAMES = ("offset", "kafka_offset", "_offset", "__offset", "seq", "sequence", "sequence_number", "lsn")
 _KEY_NAMES = ("shop", "store", "country", "page", "type", "device", "sensor", "region", "city", "product", "host")
@@ -36,6 +22,8 @@ _MEASURE_NAMES = ("amount", "price", "total", "revenue", "value", "duration", "s
 _MAX_PARTITIONS = 1_000
 _MAX_KEYS = 1_000
 _MIN_NOT_BEFORE = 0.95
+_MAX_IN_FUTURE = 0.1
+_MAX_MEDIAN_DELAY_MS = 366 * DAY_MS
 _NICE_MS = tuple(
     count * unit_ms
     for unit_ms, counts in (
@@ -117,24 +105,30 @@ def _guess_times(times: Sequence[SampledTime]) -> tuple[Choice, Choice]:
 
 
 def guess_arrival(event: SampledTime, times: Sequence[SampledTime]) -> Choice:
-    """Return the guess of the arrival time: a time that is rarely before the event time."""
-    later = [each for each in times if each is not event and share_not_before(event, each) >= _MIN_NOT_BEFORE]
-    later.sort(key=lambda each: (not _has_word(each, _ARRIVAL_NAMES), -share_rising(each)))
+    """Return the guess of the arrival time: a time rarely before the event time, and not years after it."""
+    later = [each for each in times if each is not event and _can_be_arrival(event, each)]
+    later.sort(key=lambda each: (not _is_named_arrival(each), -share_rising(each)))
     candidates = tuple(each.column.path for each in later)
-    named = [each for each in later if _has_word(each, _ARRIVAL_NAMES)]
+    named = [each for each in later if _is_named_arrival(each)]
     return Choice(candidates[0] if named else None, candidates, is_certain=len(named) == 1 or not later)
 
 
-def _event_rank(time: SampledTime) -> int:
-    if _has_word(time, _ARRIVAL_NAMES):
-        return 3
-    if _has_word(time, _OTHER_TIME_NAMES):
-        return 2
-    return 0 if _has_word(time, _EVENT_NAMES) else 1
+def _can_be_arrival(event: SampledTime, other: SampledTime) -> bool:
+    delays = sorted(later - first for first, later in _pairs(event, other))
+    is_late = bool(delays) and delays[len(delays) // 2] > _MAX_MEDIAN_DELAY_MS
+    return not is_late and share_not_before(event, other) >= _MIN_NOT_BEFORE
 
 
-def _has_word(time: SampledTime, words: Iterable[str]) -> bool:
-    return any(word in time.column.path.lower() for word in words)
+def _is_named_arrival(time: SampledTime) -> bool:
+    return has_word(time.column.path, ARRIVAL_WORDS)
+
+
+def _event_rank(time: SampledTime) -> tuple[bool, bool, bool, bool, bool]:
+    """Return what counts against an event time, the most important evidence first."""
+    path = time.column.path
+    is_arrival, is_other = _is_named_arrival(time), has_word(path, OTHER_TIME_WORDS)
+    is_future = time.share_in_future > _MAX_IN_FUTURE
+    return is_future, is_arrival or is_other, time.is_whole_days, is_arrival, not has_word(path, EVENT_WORDS)
 
 
 def share_not_before(event: SampledTime, other: SampledTime) -> float:

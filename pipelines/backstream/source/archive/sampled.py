@@ -51,8 +51,8 @@ class Sample:
         self.unreadable.append((f"{path}, line {line}", shown_text(text)))
 
 
-def shown_text(text: str) -> str:
-    """Return the begin of a text in a line, with `?` for characters that cannot be printed."""
-    words = " ".join(text[: 10 * _MAX_SHOWN].split())
-    shown = "".join(character if character.isprintable() else "?" for character in words)
-    return shown if len(shown) <= _MAX_SHOWN else f"{shown[: _MAX_SHOWN - 1]}…"
+def shown_text(value: object, limit: int = _MAX_SHOWN) -> str:
+    """Return the begin of a value in one line of at most `limit` characters, with `?` for unprintable ones."""
+    text = str(value)[: 10 * limit].strip()
+    shown = "".join(" " if each in "\t\r\n" else each if each.isprintable() else "?" for each in text)
+    return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
