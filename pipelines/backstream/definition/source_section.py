@@ -128,14 +128,14 @@ class Source(StoredRecords):
     """The event time of a record: a column, a field such as `payload.at`, or SQL over the columns."""
     event_time_unit: TimeUnit | None = None
     """The unit of event times that are numbers since 1970."""
-    event_time_pattern: str | None = None
+    event_time_pattern: Annotated[str, Field(min_length=1)] | None = None
     """The pattern of event times that are text, in Spark's notation, e.g., `"dd/MM/yyyy HH:mm:ss"`; by default
     ISO 8601."""
     arrival_time: str | None = None
     """The arrival time of a record: a column, a field, or SQL over the columns. A replay needs it."""
     arrival_time_unit: TimeUnit | None = None
     """The unit of arrival times that are numbers since 1970."""
-    arrival_time_pattern: str | None = None
+    arrival_time_pattern: Annotated[str, Field(min_length=1)] | None = None
     """The pattern of arrival times that are text."""
     time_zone: Annotated[str, AfterValidator(require_time_zone)] | None = None
     """The time zone of times that are written without one, e.g., `"America/New_York"`."""

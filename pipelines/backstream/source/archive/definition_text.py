@@ -131,9 +131,9 @@ def _time_lines(key: str, time: SampledTime) -> Iterator[str]:
     if time.unit:
         yield f"{key}_unit = {_text(time.unit)}"
     if time.pattern:
-        rivals = (
-            f"this fits as well: {', '.join(each.pattern or '' for each in time.rivals)}" if time.rivals else ""
-        )
+        others = ", ".join(each.pattern or "" for each in time.rivals)
+        doubt = "" if time.is_order_shown else "; the records do not show which is right"
+        rivals = f"this fits as well: {others}{doubt}" if others else ""
         yield _with_comment(f"{key}_pattern = {_text(time.pattern)}", rivals)
     if key == "event_time" and (span := _unusual_years(values)):
         comment = "by default, times before 1970 and from 2100 on are quarantined"

@@ -39,6 +39,7 @@ _CUTS: Sequence[tuple[re.Pattern[str], Cut]] = (
     (re.compile(r"^\s|\s$"), Cut("trim({})", lambda text: text.strip(" "))),
     (re.compile(r".\[[^\]]*\]$"), Cut("substring_index({}, '[', 1)", lambda text: text.partition("[")[0])),
     (re.compile(r" \([^)]*\)$"), Cut("substring_index({}, ' (', 1)", lambda text: text.partition(" (")[0])),
+    (re.compile(r" GMT[+-]\d{4}$"), Cut("replace({}, 'GMT', '')", lambda text: text.replace("GMT", ""))),
     (
         re.compile(r"[+-]\d{4} [A-Z]{1,5}( m=\S+)?$"),
         Cut("substring_index({}, ' ', 3)", lambda text: " ".join(text.split(" ")[:3])),
@@ -109,8 +110,6 @@ def _split_at_zone(text: str, zone: re.Match[str] | None) -> list[_Item] | None:
     else:
         items = _with_clock_of_numbers(_split_tokens(body))
     if zone:
-        if items[-1].kind == "zone":  # as in GMT+0100
-            items[-1] = _Item("literal", items[-1].text)
         items.append(_Item("offset", zone[1]))
         items += [_Item("literal", zone[2])] if zone[2] else []
     return items if _numbers_left(items) == 0 else None
