@@ -93,20 +93,20 @@ class SampledTime:
         return f"{'ISO 8601' if self.column.kind == 'string' else 'timestamps'} {zone}"
 
 
-Reader = Callable[[Any], WrittenTime | None]
+_Reader = Callable[[Any], WrittenTime | None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Form:
     """A way in which a run can read a column."""
 
-    read: Reader
+    read: _Reader
     expression: str
     unit: str | None = None
     pattern: str | None = None
     is_number: bool = False
     is_weak: bool = False
-    """Whether other numbers and texts than times often have this form."""
+    """True if other numbers and texts than times often have this form."""
 
 
 def find_times(columns: Sequence[ColumnProfile]) -> list[SampledTime]:
@@ -193,7 +193,7 @@ def _text_forms(column: ColumnProfile, expression: str) -> Iterator[_Form]:
         expression = cut.sql.format(expression)
         texts = [cut.apply(text) for text in texts]
 
-    def read(parse: Reader, value: Any) -> WrittenTime | None:
+    def read(parse: _Reader, value: Any) -> WrittenTime | None:
         text = str(value)
         for cut in cuts:
             text = cut.apply(text)
