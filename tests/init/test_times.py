@@ -230,7 +230,7 @@ REFUSALS: Mapping[str, tuple[Sequence[Mapping[str, Any]], str]] = {
         ),
     ),
     "unknown": (
-        [{"id": number, "logged": "\x1b[31m" + "x" * 999, "ts": "\t" + "x" * 999} for number in range(60)],
+        [{"id": number, "logged": "\x1b[31m" + "x" * 999, "ts": "\x07" + "x" * 999} for number in range(60)],
         (
             f"  the likeliest is ts, e.g., '?{'x' * 98}…'\n"
             "  the columns are id, logged, ts\n\n"

@@ -116,7 +116,7 @@ FORMS: Mapping[str, Form] = {
         MILLISECOND,
         {"event_time": "round((ts - 25569) * 86400, 3)", "event_time_unit": "s"},
     ),
-    "seconds": Form(lambda at: f"{at.timestamp():.0f}", SECOND, {"event_time": "ts", "event_time_unit": "s"}),
+    "seconds": Form(lambda at: f"{int(at.timestamp())}", SECOND, {"event_time": "ts", "event_time_unit": "s"}),
     "seconds with decimals": Form(
         lambda at: f"{at.timestamp():.3f}", MILLISECOND, {"event_time": "ts", "event_time_unit": "s"}
     ),

@@ -191,7 +191,7 @@ def _next_lines(evidence: Evidence, file: Path) -> list[str]:
 
     lines = [f"Wrote {file}."]
     if key := incomplete_key(evidence):
-        path = shown_value(evidence.event_time.column.path)
+        path = shown_text(evidence.event_time.column.path)
         lines += ["", f"Complete {key} in {file}: init cannot read the times of {path}."]
     lines += ["", "next:", f"  backstream check {file} --sample 1000"]
     if days := suggested_range(evidence):
