@@ -49,7 +49,7 @@ from tests.quality.faults import (
 from backstream.eventtime.instants import HOUR_MS
 from backstream.quality.evidence import RepeatedPosition, RepeatedPositions, RunEvidence
 from backstream.quality.gate import evaluate_suite
-from backstream.runs.input_files import EQUAL_TO, FileList, MisplacedRecords, SkippedFile
+from backstream.runs.input_files import EQUAL_TO, FileList, InexactNumbers, MisplacedRecords, SkippedFile
 from backstream.runs.manifest import Manifest
 from backstream.runs.results import Audit, Verdict
 
@@ -91,6 +91,7 @@ ROWS_MADE = "the rows of every window contain all its records"
 PANES_MADE = "the panes of every window contain their records"
 BEHIND_A_ROW = "every counted record belongs to a row"
 UNREADABLE = "the share of unreadable records is within its {} limit"
+INEXACT = "the share of inexact numbers is within its {} limit"
 DUPLICATES = "the share of duplicates is within its {} limit"
 BAND = "the {} of the windows is in the band of past weeks"
 HALF = "every window with events has at least half of its expected events"
@@ -106,6 +107,7 @@ TOLERANT = {"missing_ratio": {"warn": 0.1, "fail": 0.25}}
 HARDLY_DROPPED = {"dropped_ratio": {"warn": 0.01, "fail": 0.5}}
 NEVER_DROPPED = {"dropped_ratio": {"warn": 0.01, "fail": 0.015}}
 AT_SIX = "b 2026-03-01T06:00Z"
+LONG_ID = InexactNumbers("id", "double", 1, "9007199254740993", "9007199254740992.0", "/data/a.csv")
 FIRST = [f"{name} 2026-03-01T00:00Z" for name in ("a", "b")]
 
 MUTATIONS: dict[str, Mutation] = {
@@ -403,6 +405,19 @@ MUTATIONS: dict[str, Mutation] = {
         {"no input file has the content of another one": []},
         Verdict.FAIL,
         plan={"equal_files": FileList(1, (f"/data/b.parquet{EQUAL_TO}/data/a.parquet",))},
+    ),
+    "two of 100 ids with more digits than a double": Mutation(
+        {
+            INEXACT.format("hard"): [],
+            INEXACT.format("soft"): [],
+        },
+        Verdict.FAIL,
+        plan={"inexact": (replace(LONG_ID, count=2),), "prepared": {"read": 100}},
+    ),
+    "one of 100 ids with more digits than a double": Mutation(
+        {INEXACT.format("soft"): []},
+        Verdict.WARN,
+        plan={"inexact": (LONG_ID,), "prepared": {"read": 100}},
     ),
     "one record in the folder of another day": Mutation(
         {"every record is in the folder of its event time": []},

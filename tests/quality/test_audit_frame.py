@@ -230,6 +230,7 @@ def test_an_empty_run_has_no_window_and_one_row() -> None:
             "unaccounted": 0,
             "is_any_readable": True,
             "quarantined_ratio": 0.0,
+            "inexact_ratio": 0.0,
             "duplicate_ratio": 0.0,
             "repeated_positions": 0,
             "unmatched_rows": 0,

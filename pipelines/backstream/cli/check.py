@@ -12,6 +12,7 @@ import typer
 from backstream.cli.app import DefinitionArgument, app, report_errors
 from backstream.definition.folder import find_definition
 from backstream.runs.home import Home
+from backstream.runs.input_notes import INEXACT_HINT
 from backstream.text import RowFormat, share_text
 
 if TYPE_CHECKING:
@@ -66,8 +67,7 @@ def _print_sample(path: Path, limit: int, home: Home) -> None:
     found = check_sample(spark, path, limit, home)
     print(f"\nrecords: {min(_RECORDS_SHOWN, found.records.num_rows)} of {found.read:,} in the sample")
     print_rows([found.records.slice(0, _RECORDS_SHOWN)], RowFormat.TABLE, _RECORDS_SHOWN)
-    print("\n".join(_quarantine_lines(found)))
-    print("\n".join(_window_lines(found)))
+    print("\n".join([*_quarantine_lines(found), *_inexact_lines(found), *_window_lines(found)]))
     print_rows([found.rows], RowFormat.TABLE, _ROWS_SHOWN)
     starting.stop()
 
@@ -87,6 +87,15 @@ def _quarantine_lines(found: CheckedSample) -> Iterator[str]:
         text = record if len(record) <= _MAX_RECORD_LENGTH else f"{record[:_MAX_RECORD_LENGTH]}..."
         yield f"  {reason}: {text}"
         yield f"    in {file}" if line is None else f"    in line {line:,} of {file}"
+
+
+def _inexact_lines(found: CheckedSample) -> Iterator[str]:
+    for numbers in found.inexact:
+        limit = share_text(found.max_inexact)
+        is_too_many = numbers.count > found.max_inexact * found.read
+        gate = f"; above {limit}, nothing is published (quality.inexact_ratio)" if is_too_many else ""
+        yield f"inexact: {numbers}{gate}"
+        yield f"  {INEXACT_HINT}"
 
 
 def _window_lines(found: CheckedSample) -> Iterator[str]:

@@ -175,6 +175,16 @@ def list_paths(definition: Definition) -> list[str]:
     return list(dict.fromkeys([*names, *_paths_of(_expressions(definition))]))
 
 
+def list_read_paths(definition: Definition) -> list[tuple[str, ...]] | None:
+    """Return the columns that a definition reads from files, each with the fields behind it; None: all columns."""
+    source = definition.source
+    if source.transform or definition.reads_all_columns:
+        return None
+    texts = (source.event_time, source.arrival_time, source.where, *source.derive.values())
+    paths = [*list_paths(definition), *_paths_of(text for text in texts if text)]
+    return [tuple(path.split(".")) for path in dict.fromkeys(paths)]
+
+
 def _column_names(source: Source) -> list[str]:
     return [name for name in (source.partition, source.sequence, *source.key, *source.deduplicate_on) if name]
 

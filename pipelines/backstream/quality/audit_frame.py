@@ -93,6 +93,7 @@ RUN_COLUMNS = [
     "unaccounted",
     "is_any_readable",
     "quarantined_ratio",
+    "inexact_ratio",
     "duplicate_ratio",
     "repeated_positions",
     "unmatched_rows",
@@ -110,9 +111,11 @@ RUN_COLUMNS = [
 """The columns of the frame with one row. `unaccounted`: records read that have no fate, or several.
 
 `is_any_readable`: whether a record could be read in the files of the run, or there was none. `quarantined_ratio`:
-unreadable records as a share of all records in these files. `repeated_positions`: source partitions and
-sequences with several records, if the definition does not remove duplicates. `unmatched_rows`: quarantined or
-dropped records that their table lacks, and records that the job counted in its result rows but the rows lack.
+unreadable records as a share of all records in these files. `inexact_ratio`: the numbers of a column that its
+declared type cannot hold, as a share of the records of the source, for the column with most of them.
+`repeated_positions`: source partitions and sequences with several records, if the definition does not remove
+duplicates. `unmatched_rows`: quarantined or dropped records that their table lacks, and records that the job
+counted in its result rows but the rows lack.
 `rows`: rows to publish. `replaced_rows`: published rows that they replace; `rows_ratio`: new rows per replaced
 row, 1 if none is replaced.
 
@@ -263,6 +266,7 @@ def run_frame(
     records_in_files = _count_records_in_files(plan)
     row["is_any_readable"] = records_in_files == 0 or records_in_files > fates[Fate.QUARANTINED]
     row["quarantined_ratio"] = fates[Fate.QUARANTINED] / records_in_files if records_in_files else 0.0
+    row["inexact_ratio"] = _inexact_ratio(plan)
     row["duplicate_ratio"] = _ratio(pd.Series([fates[Fate.DUPLICATE]], row.index), records_in_range)
     row["repeated_positions"] = evidence.repeated.positions
     row["unmatched_rows"] = _count_unmatched_rows(plan, manifests, fates, records)
@@ -275,6 +279,12 @@ def run_frame(
     row["files_equal"] = plan.equal_files.count
     row["records_misplaced"] = sum(records.records for records in plan.misplaced)
     return row.reset_index(drop=True)[RUN_COLUMNS]
+
+
+def _inexact_ratio(plan: Plan) -> float:
+    """Return the largest share of a column; a record can have several numbers in it."""
+    most = max((numbers.count for numbers in plan.inexact), default=0)
+    return min(1.0, most / plan.prepared["read"]) if most else 0.0
 
 
 def _count_records_in_files(plan: Plan) -> int:

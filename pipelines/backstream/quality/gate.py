@@ -43,6 +43,7 @@ _SUMMARIZED_COLUMNS = {
     "missing_ratio",
     "is_any_readable",
     "quarantined_ratio",
+    "inexact_ratio",
     "repeated_positions",
     "rows_ratio",
 }
@@ -64,17 +65,25 @@ def _summarize_audit(
     failed_columns = {
         check.column for check in checks if check.outcome not in (CheckOutcome.PASS, CheckOutcome.INFO)
     }
-    clauses = [*_most_severe_text(checks), *_run_texts(failed_columns, run, evidence), _windows_text(windows)]
+    clauses = [
+        *_most_severe_text(checks),
+        *_run_texts(failed_columns, run, plan, evidence),
+        _windows_text(windows),
+    ]
     if plan.mode is Mode.REPLAY:
         clauses.append(_lateness_text(windows, definition))
     return "; ".join(clause for clause in clauses if clause)
 
 
-def _run_texts(failed_columns: AbstractSet[str | None], run: Any, evidence: RunEvidence) -> Iterator[str]:
-    """Return texts on unreadable, repeated, and replaced records, each if a check on it failed."""
+def _run_texts(
+    failed_columns: AbstractSet[str | None], run: Any, plan: Plan, evidence: RunEvidence
+) -> Iterator[str]:
+    """Return texts on unreadable, inexact, repeated, and replaced records, each if a check on it failed."""
     if not failed_columns.isdisjoint(("is_any_readable", "quarantined_ratio")):
         share = f"{share_text(run['quarantined_ratio'])} of the records could not be read"
         yield f"{share if run['is_any_readable'] else 'no record could be read'} ({evidence.unreadable})"
+    if "inexact_ratio" in failed_columns:
+        yield ", ".join(map(str, plan.inexact))
     if "repeated_positions" in failed_columns:
         yield str(evidence.repeated)
     if "rows_ratio" in failed_columns:

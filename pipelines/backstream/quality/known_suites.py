@@ -11,10 +11,10 @@ SOUND = {
     "delivery": "9c085fa0eb798651c8b5a201a10774b0",
     "inputs": "a41752c69e93c5bf7a2522d089eeb10c",
     "lateness": "9896539a17a8bda06f04d9c93d4c90a5",
-    "records": "0624649bbe5405f084c4808685a65399",
+    "records": "2105ce69b31e6534e30a1bfc75dd8d59",
     "results": "c08e3b5c90afbc237b94b1f18e6b58e2",
     "volume": "3280f149f8155a5894cb09077c1408e2",
-    "window_audit": "c5a533607413d0327051019f51ee6c7b",
+    "window_audit": "b49b857d7bbf1c4f097c02c625219598",
     "windows": "e17700d7d9195fd3a0fb14459e554db8",
 }
 """Digests of valid suites by name, as `suites.suite_digest` computes them."""

@@ -119,6 +119,15 @@ def _unreadable_records(parts: RunParts, _: Mapping[str, Any]) -> Iterator[Row]:
         yield from _chunks_by_fate(parts, Fate.QUARANTINED, "quarantined")
 
 
+def _inexact_numbers(parts: RunParts, _: Mapping[str, Any]) -> Iterator[Row]:
+    for numbers in parts.plan.inexact:
+        yield {
+            "file": numbers.path,
+            "expected": f"{numbers.text} in column {numbers.column!r}",
+            "found": str(numbers),
+        }
+
+
 def _duplicates(parts: RunParts, _: Mapping[str, Any]) -> Iterator[Row]:
     yield from _chunks_by_fate(parts, Fate.DUPLICATE, "duplicate")
 
@@ -228,6 +237,7 @@ _SEARCHES: Mapping[str, Callable[[RunParts, Mapping[str, Any]], Iterator[Row]]] 
     "unaccounted": _records_without_fate,
     "is_any_readable": _unreadable_records,
     "quarantined_ratio": _unreadable_records,
+    "inexact_ratio": _inexact_numbers,
     "duplicate_ratio": _duplicates,
     "repeated_positions": _repeated_positions,
     "unmatched_rows": _unmatched_rows,

@@ -83,6 +83,8 @@ PARAMETERS = {
     "present_ratio_fail": "1 - missing_ratio.fail",
     "quarantined_ratio_warn": "quarantined_ratio.warn",
     "quarantined_ratio_fail": "quarantined_ratio.fail",
+    "inexact_ratio_warn": "inexact_ratio.warn",
+    "inexact_ratio_fail": "inexact_ratio.fail",
     "duplicate_ratio_warn": "duplicate_ratio.warn",
     "duplicate_ratio_fail": "duplicate_ratio.fail",
     "rows_ratio_fail": "rows_ratio",

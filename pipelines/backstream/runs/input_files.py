@@ -103,6 +103,39 @@ class MisplacedRecords:
 
 
 @dataclass(frozen=True, slots=True)
+class InexactNumbers:
+    """Numbers in text files that the type of their column cannot hold, e.g., a `double` for ids of 19 digits.
+
+    `text` is one of them, `stored` the number in its place, and `path` its file.
+    """
+
+    column: str
+    type: str
+    count: int
+    text: str
+    stored: str
+    path: str
+
+    @classmethod
+    def sum(cls, found: Iterable[Self]) -> tuple[Self, ...]:
+        """Return the numbers of each column together, with the first example."""
+        columns: dict[tuple[str, str], Self] = {}
+        for numbers in found:
+            first = columns.get((numbers.column, numbers.type))
+            total = numbers.count + (first.count if first else 0)
+            columns[numbers.column, numbers.type] = replace(first or numbers, count=total)
+        return tuple(columns.values())
+
+    def __str__(self) -> str:
+        """Return the number, the column, and the example."""
+        count = "1 number" if self.count == 1 else f"{self.count:,} numbers"
+        return (
+            f"{count} of column {self.column!r} ({self.type}), e.g., {self.text} is stored as"
+            f" {self.stored} ({self.path})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class SkippedFile:
     """A damaged file that a run skips because of its definition (`source.corrupt_files`).
 

@@ -11,6 +11,7 @@ REMOVED_HINT = (
     "a file that was compacted or rewritten under another name is also removed; if other files contain its events,"
     " override the gate"
 )
+INEXACT_HINT = "in source.columns, declare a type that holds all digits: bigint, decimal(38,9), or string"
 
 
 def describe_inputs(plan: Plan) -> list[tuple[str, str]]:
@@ -38,6 +39,8 @@ def _describe_unread(plan: Plan) -> Iterator[tuple[str, str]]:
     if plan.equal_files:
         yield "Equal files", f"{plan.equal_files.count_text}, so their records count twice: {plan.equal_files}"
     yield from _describe_misplaced(plan)
+    for numbers in plan.inexact:
+        yield "Inexact", f"{numbers}; {INEXACT_HINT}"
     for file in plan.skipped[:SHOWN]:
         yield "Damaged, skipped", str(file)
     if len(plan.skipped) > SHOWN:

@@ -16,7 +16,7 @@ from typing import Any, Self
 from backstream.errors import PlanError
 from backstream.eventtime.intervals import Interval, LocalDays
 from backstream.runs.home import Home, RunFolder
-from backstream.runs.input_files import FileList, MisplacedRecords, PinnedInput, SkippedFile
+from backstream.runs.input_files import FileList, InexactNumbers, MisplacedRecords, PinnedInput, SkippedFile
 from backstream.runs.packing import (
     expand_ranges,
     expand_run_lengths,
@@ -30,7 +30,7 @@ from backstream.runs.plan_summary import PlanSummary
 from backstream.runs.table_schemas import ROW_POSITION
 from backstream.storage.files import load_json, write_text
 
-PLAN_VERSION = 7
+PLAN_VERSION = 8
 _HASH_LENGTH = 12
 _OMITTED_IF_EMPTY = (
     "overrides",
@@ -46,6 +46,7 @@ _OMITTED_IF_EMPTY = (
     "unopened",
     "equal_files",
     "misplaced",
+    "inexact",
     "element_ids",
     "code",
     "source_snapshots",
@@ -148,8 +149,9 @@ class Plan:
     not data, by reason. `skipped` files are damaged and left out. `damaged` files are damaged but not needed by
     this range, according to the bounds in an earlier plan. `removed` are deleted files that published runs of this
     range read. `unopened` files are in folders that cannot hold the range. `equal_files` have the content of
-    another file. `misplaced` are the records that are not in the folder of their event time. `prepared` has the
-    numbers of all records of a prepared source by `BatchCounts`. `code` maps each class or function of the user to
+    another file. `misplaced` are the records that are not in the folder of their event time. `inexact` are the
+    numbers of text files that a declared type cannot hold. `prepared` has the numbers of all records of a prepared
+    source by `BatchCounts`. `code` maps each class or function of the user to
     the hash of its source. `element_ids` are the field ids of list elements, by the suffix of a table and the
     column. `source_snapshots` are the snapshots of Iceberg tables that the run reads. `side_inputs` are the
     versions of the inputs that a transformation joined with the records.
@@ -186,6 +188,7 @@ class Plan:
     unopened: FileList = field(default_factory=FileList)
     equal_files: FileList = field(default_factory=FileList)
     misplaced: tuple[MisplacedRecords, ...] = ()
+    inexact: tuple[InexactNumbers, ...] = ()
     prepared: Mapping[str, int] = field(default_factory=dict)
     element_ids: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     code: Mapping[str, str] = field(default_factory=dict)
@@ -349,6 +352,7 @@ def _from_json_types(content: Mapping[str, Any]) -> dict[str, Any]:
         "damaged": tuple(InputFile(**file) for file in content.get("damaged", ())),
         **_file_lists({name: content.get(name, {}) for name in ("removed", "unopened", "equal_files")}),
         "misplaced": tuple(MisplacedRecords(**records) for records in content.get("misplaced", ())),
+        "inexact": tuple(InexactNumbers(**numbers) for numbers in content.get("inexact", ())),
         "side_inputs": {name: PinnedInput(**pin) for name, pin in content.get("side_inputs", {}).items()},
         "local_days": LocalDays(**local_days) if local_days else None,
         "mode": Mode(content["mode"]),

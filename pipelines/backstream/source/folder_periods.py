@@ -69,7 +69,7 @@ class FolderPeriods:
             rows = rows.unify_dictionaries()
             bounds = rows.group_by(FILE).aggregate([(EVENT_TIME, "min"), (EVENT_TIME, "max")])
             for uri, first, last in zip(*(column.to_pylist() for column in bounds.columns), strict=True):
-                path, times = _path_of_uri(uri), [epoch_ms(at) for at in (first, last) if at is not None]
+                path, times = path_of_uri(uri), [epoch_ms(at) for at in (first, last) if at is not None]
                 promise = self.promise(path)
                 if times and not promise.start_ms <= times[0] <= times[-1] < promise.end_ms:
                     found.setdefault(path, []).append(rows.filter(pc.equal(rows[FILE].cast(pa.string()), uri)))
@@ -84,7 +84,8 @@ def _count_outside(path: str, rows: pa.Table, promise: Interval) -> MisplacedRec
     return MisplacedRecords(path, len(outside), bounds["min"] // 1_000, bounds["max"] // 1_000)
 
 
-def _path_of_uri(uri: str) -> str:
+def path_of_uri(uri: str) -> str:
+    """Return the path of a local file, or the address of another one, by its URI in prepared files."""
     path = unquote(uri)
     return "/" + path.removeprefix("file:").lstrip("/") if path.startswith("file:") else path
 

@@ -18,7 +18,7 @@ from typing import Self
 
 from backstream.eventtime.intervals import Interval
 from backstream.runs.home import Home
-from backstream.runs.input_files import FileList, MisplacedRecords, PinnedInput, SkippedFile
+from backstream.runs.input_files import FileList, InexactNumbers, MisplacedRecords, PinnedInput, SkippedFile
 from backstream.source.raw_files import RawFile
 from backstream.storage.files import load_json, remove_file, write_json
 from backstream.storage.home_copy import HomeCopy
@@ -67,6 +67,8 @@ class PreparedBatch:
     """The versions of the side inputs that the transformation got."""
     misplaced: tuple[MisplacedRecords, ...] = ()
     """The records that break the promise of `source.partition_filter`."""
+    inexact: tuple[InexactNumbers, ...] = ()
+    """The numbers that the declared types cannot hold."""
     stored: tuple[RawFile, ...] = ()
     """The prepared files, if they are in an object store; otherwise they are in the folder."""
 
@@ -187,6 +189,7 @@ class PreparedSource:
             "skipped": [asdict(file) for file in batch.skipped],
             "side_inputs": {name: asdict(pinned) for name, pinned in batch.side_inputs.items()},
             "misplaced": [asdict(records) for records in batch.misplaced],
+            "inexact": [asdict(numbers) for numbers in batch.inexact],
             "stored": [asdict(file) for file in stored],
         }
         if copy:
@@ -275,5 +278,6 @@ def _load_batch(manifest: Path) -> PreparedBatch:
     skipped = tuple(SkippedFile(**file) for file in content["skipped"])
     side_inputs = {name: PinnedInput(**pinned) for name, pinned in content["side_inputs"].items()}
     misplaced = tuple(MisplacedRecords(**records) for records in content["misplaced"])
+    inexact = tuple(InexactNumbers(**numbers) for numbers in content["inexact"])
     counts, stored = BatchCounts(**content["counts"]), tuple(RawFile(**file) for file in content["stored"])
-    return PreparedBatch(manifest.parent, files, counts, skipped, side_inputs, misplaced, stored)
+    return PreparedBatch(manifest.parent, files, counts, skipped, side_inputs, misplaced, inexact, stored)

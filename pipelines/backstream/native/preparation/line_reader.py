@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json as pj
 
+from backstream.native.preparation.exact_lines import ExactLines
 from backstream.native.preparation.line_blocks import MAX_LINE_BYTES, read_line_blocks
 from backstream.native.preparation.lines import Lines
 from backstream.native.preparation.pieces import estimate_bytes
@@ -43,6 +44,7 @@ _OPEN, _CLOSE, _OPEN_LIST, _ZERO, _NINE = b"{}[09"
 _TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _NAME_END = re.compile(rb"[ \t]*:")
 _LONG_NUMBER = re.compile(rb"[-+.0-9eE]{%d}" % _MAX_NUMBER_BYTES)
+_INEXACT = "a number has more digits than a double"
 _NOT_A_NUMBER = {b"NaN": re.compile(rb"NaN\s*[,\]}]"), b"Inf": re.compile(rb"Inf(?:inity)?\s*[,\]}]")}
 """Words that Arrow accepts as numbers; Spark knows other spellings. Few texts contain a word of this form."""
 _ROW, _VALUE = re.compile(r" in row (\d+)$"), re.compile(r"couldn't parse:(.+)$")
@@ -56,6 +58,7 @@ class LineReader:
 
     def __init__(self, piece: Piece, maker: RowMaker, schema: pa.Schema) -> None:
         self._piece, self._maker, self._schema = piece, maker, schema
+        self._exact_lines = ExactLines(maker.spec)
         self._unusual: list[bytes] = []
         self._numbers: list[int] = []
         self._bytes_left = _FREE_BYTES + int(_MAX_SHARE * estimate_bytes(piece))
@@ -73,9 +76,8 @@ class LineReader:
             for block in read_line_blocks(self._piece):
                 lines, count = Lines.from_block(block, self.lines)
                 self.lines += count
-                yield from self._parse(
-                    self._keep(lines, _find_plain_lines(lines), "a line is no ordinary JSON object")
-                )
+                plain = self._keep(lines, _find_plain_lines(lines), "a line is no ordinary JSON object")
+                yield from self._parse(self._keep(plain, self._exact_lines.find(plain), _INEXACT))
         except (pa.ArrowException, OSError) as error:
             raise UnusualFileError(read_error_text(error)) from None
         if len(self._numbers) > _FREE_LINES + _MAX_SHARE * self.lines:

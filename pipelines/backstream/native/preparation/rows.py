@@ -19,7 +19,7 @@ class RowMaker:
     """Maker of prepared rows from the declared columns of JSON lines."""
 
     def __init__(self, spec: JsonSpec) -> None:
-        self._spec = spec
+        self.spec = spec
         self._leaves = dict(list_leaves({**spec.kinds, **spec.folders}))
 
     def prepared_rows(self, records: pa.Table, piece: Piece) -> pa.Table:
@@ -29,7 +29,7 @@ class RowMaker:
             UnusualRowsError: if records have no time, or a value that Spark could read in another way.
             UnusualLinesError: if this is so, and the records are not known.
         """
-        spec, count = self._spec, records.num_rows
+        spec, count = self.spec, records.num_rows
         values = {leaf: self._value(records, leaf) for leaf in self._leaves if leaf[0] not in spec.folders}
         for name, kind in spec.folders.items():
             values[name,] = pa.repeat(pa.scalar(piece.folder_values[name], FOLDER_KINDS[kind]), count)
@@ -53,7 +53,7 @@ class RowMaker:
 
     def _names_without_nulls(self) -> set[str]:
         """Return the columns that Spark declares as never null: those that don't depend on a record."""
-        union = self._spec.union
+        union = self.spec.union
         constants = {
             prepared_columns.FILE: True,
             prepared_columns.PARTITION: union is not None and union.partition is None,
@@ -69,7 +69,7 @@ class RowMaker:
         if kind == TIMESTAMP:
             return instants_of_texts(value)
         if kind == DOUBLE:
-            _require_positive_zeros(value)
+            _require_ordinary_numbers(value)
         return value
 
     def _instants(self, values: dict[Leaf, pa.Array], time: TimeSpec) -> pa.Array:
@@ -86,13 +86,16 @@ class RowMaker:
         )
 
 
-def _require_positive_zeros(numbers: pa.Array) -> None:
-    """Check that no number is -0.0: for Spark, the text `-0` is an integer, and its zero has no sign."""
+def _require_ordinary_numbers(numbers: pa.Array) -> None:
+    """Check that no number is -0.0 or infinite.
+
+    For Spark, the text `-0` is an integer, and its zero has no sign. Spark counts numbers that are too large.
+    """
     values = numbers.to_numpy(zero_copy_only=False)
-    is_negative_zero = (values == 0) & np.signbit(values)
-    if is_negative_zero.any():
-        msg = "a number is a negative zero"
-        raise UnusualRowsError(msg, is_negative_zero)
+    is_unusual = ((values == 0) & np.signbit(values)) | np.isinf(values)
+    if is_unusual.any():
+        msg = "a number is a negative zero, or too large for a double"
+        raise UnusualRowsError(msg, is_unusual)
 
 
 def _union_columns(union: UnionSpec, values: dict[Leaf, pa.Array], count: int) -> dict[str, pa.Array]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,9 +25,11 @@ from backstream.eventtime.window_operator import Pane, WindowResults, fire_windo
 from backstream.eventtime.windows import TimeWindow
 from backstream.native.supported import require_engine
 from backstream.runs.home import Home
+from backstream.runs.input_files import InexactNumbers
 from backstream.source.column_types import group_by_schema
 from backstream.source.columns import resolve_columns
 from backstream.source.files import inspect_files, list_source_files
+from backstream.spark.preparation.inexact_numbers import find_inexact_numbers
 from backstream.spark.preparation.prepare import prepare_files
 from backstream.spark.sample import aggregate_sample, load_sample
 from backstream.spark.schemas import PARTITION_NUMBER
@@ -51,6 +53,7 @@ class CheckedSample:
 
     `fates` counts the records by their fate in a replay of the sample; empty without arrival times.
     `max_quarantined` is the share of unreadable records above which a run is not published.
+    `inexact` are the numbers that a declared type cannot hold, and `max_inexact` is the same limit for them.
     """
 
     types: Mapping[str, str]
@@ -62,7 +65,9 @@ class CheckedSample:
     rows: pa.Table
     fates: Mapping[str, int]
     max_quarantined: float
+    max_inexact: float
     note: str = ""
+    inexact: tuple[InexactNumbers, ...] = ()
 
 
 def check_sample(spark: SparkSession, path: Path, limit: int, home: Home) -> CheckedSample:
@@ -84,14 +89,16 @@ def check_sample(spark: SparkSession, path: Path, limit: int, home: Home) -> Che
         files = _spread(list_source_files(definition.source, place).paths)
         return _check_files(spark, definition, place, files, max(1, limit // len(files)))
     with TemporaryDirectory(prefix="backstream-") as folder:
-        batches = []
+        batches, inexact = [], list[InexactNumbers]()
         for number, single in enumerate(prepared.list_single_sources(definition)):
             with RawSource.open(single, home, place) as listed:
-                batches.append(_prepare_sample(spark, listed, limit, Path(folder) / str(number), home))
+                batches.append(Path(folder) / str(number))
+                inexact += _prepare_sample(spark, listed, limit, batches[-1], home)
         shaped = prepared.as_prepared(definition, home)
         source = shaped.source.model_copy(update={"path": tuple(map(str, batches))})
         files = [str(path) for batch in batches for path in sorted(batch.glob("*.parquet"))]
-        return _check_files(spark, shaped.model_copy(update={"source": source}), place, files, limit)
+        checked = _check_files(spark, shaped.model_copy(update={"source": source}), place, files, limit)
+        return replace(checked, inexact=InexactNumbers.sum(inexact))
 
 
 def _must_prepare(definition: Definition, place: str) -> bool:
@@ -99,8 +106,10 @@ def _must_prepare(definition: Definition, place: str) -> bool:
     return is_certain or len(list_parquet_to_prepare(definition, place)) > 0
 
 
-def _prepare_sample(spark: SparkSession, listed: RawSource, limit: int, folder: Path, home: Home) -> Path:
-    """Prepare the first records of some raw files, wherever they are, and return the folder with the result."""
+def _prepare_sample(
+    spark: SparkSession, listed: RawSource, limit: int, folder: Path, home: Home
+) -> tuple[InexactNumbers, ...]:
+    """Prepare the first records of some raw files, wherever they are, and return their inexact numbers."""
     source = listed.settle(lambda files: files)
     files = _spread(source.files)
     with (
@@ -109,8 +118,9 @@ def _prepare_sample(spark: SparkSession, listed: RawSource, limit: int, folder: 
     ):
         preparation = source.preparation(local, sides.rows)
         paths = sorted(local.paths[file] for file in files)
-        prepare_files(spark, preparation, paths, folder, max(1, limit // len(files)))
-    return folder
+        limit_of_file = max(1, limit // len(files))
+        prepare_files(spark, preparation, paths, folder, limit_of_file)
+        return find_inexact_numbers(spark, preparation, paths, limit_of_file)
 
 
 def _check_files(
@@ -155,6 +165,7 @@ def _examine(
         rows,
         fates,
         definition.quality.quarantined_ratio.fail,
+        definition.quality.inexact_ratio.fail,
         note,
     )
 

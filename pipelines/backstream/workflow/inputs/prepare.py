@@ -24,7 +24,7 @@ from backstream.definition.source_section import Source
 from backstream.errors import PlanError
 from backstream.eventtime.intervals import ALL_TIMES, Interval, merge_intervals
 from backstream.runs.home import Home
-from backstream.runs.input_files import FileList, MisplacedRecords, PinnedInput, SkippedFile
+from backstream.runs.input_files import FileList, InexactNumbers, MisplacedRecords, PinnedInput, SkippedFile
 from backstream.source.equal_files import counts_equal_files_twice, find_equal_files
 from backstream.source.folder_periods import FolderPeriods
 from backstream.source.prepared import (
@@ -162,13 +162,15 @@ class PreparationSummary:
     """The numbers of records of all prepared files of a source, and the damaged raw files that were left out.
 
     `side_inputs` are the versions of the inputs that its transformation got. `misplaced` are the records that are
-    not in the folder of their event time. `listing` is that of all sources of a union together.
+    not in the folder of their event time. `inexact` are the numbers that a declared type cannot hold.
+    `listing` is that of all sources of a union together.
     """
 
     counts: Mapping[str, int] = field(default_factory=dict)
     skipped: tuple[SkippedFile, ...] = ()
     side_inputs: Mapping[str, PinnedInput] = field(default_factory=dict)
     misplaced: tuple[MisplacedRecords, ...] = ()
+    inexact: tuple[InexactNumbers, ...] = ()
     listing: SourceListing = field(default_factory=SourceListing)
 
 
@@ -185,6 +187,7 @@ def summarize_preparation(source: Source) -> PreparationSummary:
         tuple(file for batch in batches for file in batch.skipped),
         {name: pinned for batch in batches for name, pinned in batch.side_inputs.items()},
         tuple(records for batch in batches for records in batch.misplaced),
+        InexactNumbers.sum(numbers for batch in batches for numbers in batch.inexact),
         listing,
     )
 

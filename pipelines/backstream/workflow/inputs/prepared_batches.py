@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from backstream.definition.prepared import transformation
-from backstream.runs.input_files import SkippedFile
+from backstream.runs.input_files import InexactNumbers, SkippedFile
 from backstream.source.folder_periods import FolderPeriods
 from backstream.source.prepared import BatchCounts, PreparedBatch, PreparedSource, split_into_batches
 from backstream.source.raw_files import RawFile
@@ -34,6 +34,7 @@ class PreparedFiles:
 
     `native` is the number of files that were prepared natively, and `reasons` has why each other one was not.
     `lines` is the number of lines in native files that Spark prepared, and `line_reasons` has why.
+    `inexact` are the numbers that a declared type cannot hold.
     """
 
     files: int
@@ -42,6 +43,7 @@ class PreparedFiles:
     reasons: Mapping[str, str] = field(default_factory=dict)
     lines: int = 0
     line_reasons: Mapping[str, str] = field(default_factory=dict)
+    inexact: tuple[InexactNumbers, ...] = ()
 
     @classmethod
     def sum(cls, results: Sequence[Self]) -> Self:
@@ -54,6 +56,7 @@ class PreparedFiles:
             {path: reason for result in results for path, reason in result.reasons.items()},
             sum(result.lines for result in results),
             {path: reason for result in results for path, reason in result.line_reasons.items()},
+            InexactNumbers.sum(numbers for result in results for numbers in result.inexact),
         )
 
     def __str__(self) -> str:
@@ -62,7 +65,8 @@ class PreparedFiles:
         transformed = f", {counts.returned:,} transformed" if counts.returned != counts.read else ""
         left_out = f", {counts.left_out:,} left out by source.where" if counts.left_out else ""
         unreadable = f", {counts.unreadable:,} unreadable" if counts.unreadable else ""
-        records = f"{counts.read:,} records{transformed}{left_out}{unreadable}"
+        inexact = "".join(f", {numbers}" for numbers in self.inexact)
+        records = f"{counts.read:,} records{transformed}{left_out}{unreadable}{inexact}"
         engines = f"; {self._engines_text}" if self.files else ""
         return f"{self.files:,} new files, {records}{engines}"
 
@@ -110,7 +114,15 @@ def prepare_batches(
             is_promised = source.definition.source.partition_filter is not None
             misplaced = periods.find_misplaced(draft) if is_promised else []
             prepared.add_batch(
-                PreparedBatch(draft, tuple(batch), result.counts, tuple(skipped), sides.pinned, tuple(misplaced))
+                PreparedBatch(
+                    draft,
+                    tuple(batch),
+                    result.counts,
+                    tuple(skipped),
+                    sides.pinned,
+                    tuple(misplaced),
+                    result.inexact,
+                )
             )
             return result
 
@@ -132,7 +144,7 @@ def _prepare_batch(
     scratch = draft.with_name(f"{draft.name}-native")
     try:
         native = prepare_native_files(spark, preparation, sorted({*paths.values()}), scratch)
-        counts, skipped = _prepare_with_spark(spark, paths, native, draft)
+        counts, skipped, inexact = _prepare_with_spark(spark, paths, native, draft)
         outputs = [output.rename(draft / output.name) for output in native.outputs]
         if counts.unreadable:
             join_unreadable_files(draft, outputs)
@@ -144,14 +156,15 @@ def _prepare_batch(
         for found in (native.reasons, native.line_reasons)
     )
     return PreparedFiles(
-        len(paths), counts, len(native.paths), reasons, native.unusual_lines, line_reasons
+        len(paths), counts, len(native.paths), reasons, native.unusual_lines, line_reasons, inexact
     ), skipped
 
 
 def _prepare_with_spark(
     spark: SparkSession, paths: Mapping[RawFile, str], native: NativeFiles, draft: Path
-) -> tuple[BatchCounts, list[SkippedFile]]:
-    """Prepare the raw files and lines that remain; return the counts, and the files that are left out."""
+) -> tuple[BatchCounts, list[SkippedFile], tuple[InexactNumbers, ...]]:
+    """Prepare the raw files and lines that remain; return the counts, the files left out, and inexact numbers."""
+    from backstream.spark.preparation.inexact_numbers import find_inexact_numbers
     from backstream.spark.preparation.prepare import prepare_files
     from backstream.spark.preparation.raw_records import DamagedFileError
 
@@ -163,12 +176,14 @@ def _prepare_with_spark(
             {path for file, path in paths.items() if path in remaining and file.path not in left_out}
         )
         try:
-            return prepare_files(spark, native.remaining, readable, draft), skipped
+            counts = prepare_files(spark, native.remaining, readable, draft)
         except DamagedFileError as error:
             if native.remaining.definition.source.corrupt_files == "fail":
                 raise
             skipped.append(_skipped_file(paths, error))
             shutil.rmtree(draft, ignore_errors=True)
+        else:
+            return counts, skipped, find_inexact_numbers(spark, native.remaining, readable)
 
 
 def _skipped_file(batch: Iterable[RawFile], error: DamagedFileError) -> SkippedFile:

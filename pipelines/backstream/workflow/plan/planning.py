@@ -141,6 +141,7 @@ def _to_plan(request: PlanRequest, scope: RunScope, source: _RunSource, definiti
         unopened=prepared.listing.unopened,
         equal_files=_find_equal_files(definition.source, source.inputs, prepared.listing.equal_files),
         misplaced=prepared.misplaced,
+        inexact=prepared.inexact,
         source_snapshots=find_source_snapshots(definition.source),
         side_inputs=prepared.side_inputs,
     )
