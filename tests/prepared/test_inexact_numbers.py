@@ -150,8 +150,8 @@ def test_csv_numbers_are_counted_in_the_columns_that_are_read(
 
 def test_inexact_numbers_are_found_in_fields_lists_and_maps(spark: SparkSession, tmp_path: Path) -> None:
     lines = [
-        '{"at": "2024-03-01T00:00:00Z", "p": {"q": [{"r": 1.5}, null, {"r": 9007199254740993}], "s": 1e400},'
-        ' "m": {"a": [0.12345678901234567891, 2], "b": null}, "l": [[9007199254740995]]}',
+        '{"at": "2024-03-01T00:00:00Z", "p": {"q": [{"r": 1.5}, null, {"r": 9007199254740993}], "s": 1e400}}',
+        '{"at": "2024-03-01T00:00:00Z", "m": {"a": [0.12345678901234567891, 2], "b": null}, "l": [[1e400]]}',
         '{"at": "2024-03-01T00:00:00Z", "p": null, "m": null, "l": null}',
         '{"at": "2024-03-01T00:00:00Z", "p": {"q": null}, "m": {}, "l": [null, []]}',
     ]
@@ -166,7 +166,7 @@ def test_inexact_numbers_are_found_in_fields_lists_and_maps(spark: SparkSession,
     assert [(each.column, each.count, each.text) for each in prepared.inexact] == [
         ("p.q.r", 1, "9007199254740993"),
         ("m", 1, "0.12345678901234567891"),
-        ("l", 1, "9007199254740995"),
+        ("l", 1, "1e400"),
     ]
     assert {each.path for each in prepared.inexact} == {path}
 
@@ -193,17 +193,16 @@ def test_ids_of_19_digits_in_a_double_are_not_published(tmp_path: Path) -> None:
         f" ({tmp_path}/data/a.csv)"
     )
 
-    with pytest.raises(QualityError, match=re.escape(f"{found}: nothing was published")):
+    with pytest.raises(QualityError, match=re.escape(f"{found}; 23 of 24 windows have no event")):
         backstream.run(definition, "2024-03-01", "2024-03-02", home=tmp_path / "home", allow_unsealed=True)
 
 
 def test_a_sample_shows_inexact_numbers(spark: SparkSession, tmp_path: Path) -> None:
     sample = check_sample(spark, write_tweets(tmp_path), 10, Home(tmp_path / "home"))
 
-    path = str(tmp_path / "data" / "a.csv")
-    assert sample.inexact == (InexactNumbers("x", "double", 9, "1765233417000000001", "1.765233417e+18", path),)
+    path = tmp_path / "data" / "a.csv"
+    found = "9 numbers of column 'x' (double), e.g., 1765233417000000001 is stored as 1.765233417e+18"
     assert [*_inexact_lines(sample)] == [
-        f"inexact: 9 numbers of column 'x' (double), e.g., 1765233417000000001 is stored as 1.765233417e+18 ({path});"
-        " above 1 %, nothing is published (quality.inexact_ratio)",
+        f"inexact: {found} ({path}); above 1 %, nothing is published (quality.inexact_ratio)",
         "  in source.columns, declare a type that holds all digits: bigint, decimal(38,9), or string",
     ]

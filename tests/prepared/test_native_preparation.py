@@ -79,10 +79,11 @@ def prepare_twice(
     folder.mkdir(exist_ok=True)
     native = prepare_native_files(spark, preparation, paths, folder / "native")
     remaining = sorted({*paths}.difference(native.paths))
-    own_counts = prepare_files(spark, native.remaining, remaining, folder / "remaining")
-    counts = prepare_files(spark, preparation, paths, folder / "spark")
+    own_counts, own_inexact = prepare_files(spark, native.remaining, remaining, folder / "remaining")
+    counts, inexact = prepare_files(spark, preparation, paths, folder / "spark")
 
     assert BatchCounts.sum([own_counts, BatchCounts(native.rows, native.rows, 0, 0)]) == counts
+    assert own_inexact == inexact
     schemas, rows = rows_of([*native.outputs, *(folder / "remaining").glob("*.parquet")])
     expected_schemas, expected_rows = rows_of([*(folder / "spark").glob("*.parquet")])
     if counts.unreadable:  # in files with numbers of lines, any column can be null

@@ -56,7 +56,7 @@ def test_files_with_other_columns_in_another_order_have_the_same_values(
     definition = resolve_raw_paths(load_definition(tmp_path / "orders.toml"), Home(tmp_path / "home"))
     paths = [str(tmp_path / "data" / name) for name in ("a.csv", "b.csv.gz")]
 
-    counts = prepare_files(spark, Preparation(definition, "here"), paths, tmp_path / "prepared")
+    counts, _ = prepare_files(spark, Preparation(definition, "here"), paths, tmp_path / "prepared")
 
     assert (counts.read, counts.unreadable) == (10, 0)
     found = pq.read_table(tmp_path / "prepared", columns=["user", "amount", "note"]).to_pylist()

@@ -105,8 +105,8 @@ class Quality(Section):
     quarantined_ratio: Limits = Limits(warn=0.0, fail=0.01)
     """Unreadable records as a share of all records in the files of a run."""
     inexact_ratio: Limits = Limits(warn=0.0, fail=0.01)
-    """Numbers of JSON and CSV files whose digits get lost in the declared type, such as ids of 19 digits in a
-    `double`, as a share of all records of a source; the column with the largest share counts."""
+    """Numbers in JSON and CSV files that the declared type of their column cannot hold, as a share of all records
+    of a source. The column with the largest share counts."""
     duplicate_ratio: Limits = Limits(warn=0.05, fail=1.0)
     """Share of the records read that are duplicates by `source.deduplicate_on`."""
     rows_ratio: float = Field(default=0.5, ge=0)

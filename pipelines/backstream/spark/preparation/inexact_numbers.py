@@ -16,7 +16,7 @@ from backstream.runs.input_files import InexactNumbers
 from backstream.source.column_types import quote_column
 from backstream.source.folder_periods import path_of_uri
 from backstream.source.inexact_numbers import NUMBER, doubtful_pattern, stored_text
-from backstream.spark.preparation.raw_records import load_raw_records
+from backstream.spark.preparation.raw_records import TEXT_FORMATS, load_raw_records
 from backstream.spark.preparation.settings import Preparation
 
 _LEAF, _TEXT, _STORED = "leaf", "text", "stored"
@@ -38,7 +38,7 @@ def find_inexact_numbers(
         limit: the maximum number of records of each file; None: all records.
     """
     columns = preparation.source.columns
-    if not columns or not (paths or preparation.line_files):
+    if preparation.source.format not in TEXT_FORMATS or not (paths or preparation.line_files):
         return ()
     kinds = {name: DataType.fromDDL(kind) for name, kind in columns.items()}
     read = list_read_paths(preparation.definition)
@@ -53,7 +53,7 @@ def find_inexact_numbers(
     rows = load_raw_records(spark, _as_text(preparation, kinds, {name for _, _, name, _ in leaves}), paths, limit)
     texts = F.concat(
         *(
-            F.transform(texts(F.col(quote_column(name))), _numbered(number))
+            _number_texts(number, texts(F.col(quote_column(name))))
             for number, (_, _, name, texts) in enumerate(leaves)
         )
     )
@@ -86,7 +86,7 @@ def _list_leaves(path: tuple[str, ...], kind: DataType) -> Iterator[tuple[tuple[
         case StructType():
             for field in kind:
                 for inner, plain, texts in _list_leaves((*path, field.name), field.dataType):
-                    yield inner, plain, lambda column, name=field.name, texts=texts: texts(column.getField(name))
+                    yield inner, plain, _of_field(field.name, texts)
         case ArrayType() | MapType():
             element = kind.elementType if isinstance(kind, ArrayType) else kind.valueType
             for inner, plain, texts in _list_leaves(path, element):
@@ -102,6 +102,10 @@ def _doubtful_text(pattern: str) -> _Texts:
     return texts
 
 
+def _of_field(name: str, texts: _Texts) -> _Texts:
+    return lambda column: texts(column.getField(name))
+
+
 def _of_elements(texts: _Texts, *, is_map: bool) -> _Texts:
     def texts_of_elements(column: Column) -> Column:
         elements = F.map_values(column) if is_map else column
@@ -111,8 +115,8 @@ def _of_elements(texts: _Texts, *, is_map: bool) -> _Texts:
     return texts_of_elements
 
 
-def _numbered(number: int) -> Callable[[Column], Column]:
-    return lambda text: F.struct(F.lit(number).alias(_LEAF), text.alias(_TEXT))
+def _number_texts(number: int, texts: Column) -> Column:
+    return F.transform(texts, lambda text: F.struct(F.lit(number).alias(_LEAF), text.alias(_TEXT)))
 
 
 def _as_text(preparation: Preparation, kinds: Mapping[str, DataType], names: set[str]) -> Preparation:

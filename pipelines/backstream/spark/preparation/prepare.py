@@ -16,8 +16,10 @@ from pyspark.sql import functions as F
 
 from backstream.definition.prepared_columns import FILE, LINE, MALFORMED_RECORD, REASON, RECORD
 from backstream.errors import SpecError
+from backstream.runs.input_files import InexactNumbers
 from backstream.source.prepared import BatchCounts
 from backstream.spark.preparation.checked_text import check_text_files
+from backstream.spark.preparation.inexact_numbers import find_inexact_numbers
 from backstream.spark.preparation.prepared_columns import IS_KEPT, add_derived_columns, select_prepared_columns
 from backstream.spark.preparation.raw_records import (
     add_raw_file,
@@ -65,8 +67,8 @@ def _explain_transformation(preparation: Preparation, paths: Sequence[str]) -> A
 
 def prepare_files(
     spark: SparkSession, preparation: Preparation, paths: Sequence[str], folder: Path, limit: int | None = None
-) -> BatchCounts:
-    """Read raw files and line files, write prepared files into a new folder, and return the numbers of records.
+) -> tuple[BatchCounts, tuple[InexactNumbers, ...]]:
+    """Read raw files and line files, and write prepared files into a new folder.
 
     Args:
         spark: the session.
@@ -74,6 +76,9 @@ def prepare_files(
         paths: raw files of the source.
         folder: the folder to write; it must not exist.
         limit: the maximum number of records of each file, for a sample; None: all records.
+
+    Returns:
+        The numbers of records, and the numbers in them that a declared type cannot hold.
 
     Raises:
         SpecError: when an expression of the definition has an error, or a column does not exist.
@@ -83,13 +88,14 @@ def prepare_files(
     """
     if not paths and preparation.line_files is None:
         folder.mkdir(parents=True)
-        return BatchCounts(0, 0, 0, 0)
+        return BatchCounts(0, 0, 0, 0), ()
     register_functions(spark, preparation.definition)
     with (
         explain_damaged_files(preparation, paths),
         check_text_files(spark, preparation, paths, folder, limit) as (checked, remaining),
     ):
-        return _write_records(spark, checked, remaining, folder, limit)
+        counts = _write_records(spark, checked, remaining, folder, limit)
+        return counts, find_inexact_numbers(spark, checked, remaining, limit)
 
 
 def _write_records(

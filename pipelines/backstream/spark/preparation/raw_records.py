@@ -32,7 +32,7 @@ from backstream.spark.source import file_uri
 
 _FORMATS = {"avro": "org.apache.spark.sql.avro.AvroFileFormat", "iceberg": "parquet"}
 """Formats of raw files with another name in Spark. The name of Avro is not registered in PySpark's package."""
-_WITH_TEXT = ("json", "csv")
+TEXT_FORMATS = ("json", "csv")
 _OPEN_COST_BYTES = 65_536
 """Assumed cost of opening a file, so that many small files share a task."""
 _FAILED_FILE = re.compile(r"FAILED_READ_FILE\S*\] \D*? file (\S+)\. ")
@@ -131,7 +131,7 @@ def load_files_of_format(spark: SparkSession, source: Source, paths: Sequence[st
     rows = reader.load([literal_path(path) for path in paths])
     if source.format in {"parquet", "iceberg"}:
         rows = _round_nanoseconds(rows, paths)
-    return rows if source.format in _WITH_TEXT else rows.withColumn(MALFORMED, F.lit(None).cast("string"))
+    return rows if source.format in TEXT_FORMATS else rows.withColumn(MALFORMED, F.lit(None).cast("string"))
 
 
 def root_of_folders(source: Source) -> str | None:
@@ -142,7 +142,7 @@ def root_of_folders(source: Source) -> str | None:
 
 def _reader(spark: SparkSession, source: Source) -> DataFrameReader:
     reader = spark.read.format(_FORMATS.get(source.format, source.format))
-    if source.format in _WITH_TEXT:
+    if source.format in TEXT_FORMATS:
         columns = {**source.columns, MALFORMED: "string"}
         ddl = ", ".join(f"{quote_column(name)} {kind}" for name, kind in columns.items())
         reader = reader.schema(ddl).option("columnNameOfCorruptRecord", MALFORMED)

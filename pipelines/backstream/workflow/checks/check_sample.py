@@ -29,7 +29,6 @@ from backstream.runs.input_files import InexactNumbers
 from backstream.source.column_types import group_by_schema
 from backstream.source.columns import resolve_columns
 from backstream.source.files import inspect_files, list_source_files
-from backstream.spark.preparation.inexact_numbers import find_inexact_numbers
 from backstream.spark.preparation.prepare import prepare_files
 from backstream.spark.sample import aggregate_sample, load_sample
 from backstream.spark.schemas import PARTITION_NUMBER
@@ -118,9 +117,8 @@ def _prepare_sample(
     ):
         preparation = source.preparation(local, sides.rows)
         paths = sorted(local.paths[file] for file in files)
-        limit_of_file = max(1, limit // len(files))
-        prepare_files(spark, preparation, paths, folder, limit_of_file)
-        return find_inexact_numbers(spark, preparation, paths, limit_of_file)
+        _, inexact = prepare_files(spark, preparation, paths, folder, max(1, limit // len(files)))
+    return inexact
 
 
 def _check_files(

@@ -164,7 +164,6 @@ def _prepare_with_spark(
     spark: SparkSession, paths: Mapping[RawFile, str], native: NativeFiles, draft: Path
 ) -> tuple[BatchCounts, list[SkippedFile], tuple[InexactNumbers, ...]]:
     """Prepare the raw files and lines that remain; return the counts, the files left out, and inexact numbers."""
-    from backstream.spark.preparation.inexact_numbers import find_inexact_numbers
     from backstream.spark.preparation.prepare import prepare_files
     from backstream.spark.preparation.raw_records import DamagedFileError
 
@@ -176,14 +175,14 @@ def _prepare_with_spark(
             {path for file, path in paths.items() if path in remaining and file.path not in left_out}
         )
         try:
-            counts = prepare_files(spark, native.remaining, readable, draft)
+            counts, inexact = prepare_files(spark, native.remaining, readable, draft)
         except DamagedFileError as error:
             if native.remaining.definition.source.corrupt_files == "fail":
                 raise
             skipped.append(_skipped_file(paths, error))
             shutil.rmtree(draft, ignore_errors=True)
         else:
-            return counts, skipped, find_inexact_numbers(spark, native.remaining, readable)
+            return counts, skipped, inexact
 
 
 def _skipped_file(batch: Iterable[RawFile], error: DamagedFileError) -> SkippedFile:
