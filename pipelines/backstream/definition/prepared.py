@@ -23,7 +23,7 @@ from backstream.storage.stores import is_in_store
 from backstream.user_code import UserCode
 
 _COPIES = "-copies"
-_FORMAT_VERSION = 4
+_FORMAT_VERSION = 5
 """Format of prepared files; increase it when their columns or the meaning of columns change."""
 _POSSIBLE_PATH = re.compile(r"[\w`]\.[^\W\d]")
 _READING_KEYS = (
