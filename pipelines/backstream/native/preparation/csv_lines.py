@@ -102,6 +102,16 @@ class CsvForm:
         doubled = CsvForm(self.separator, self.quote, self.quote, self.comment)
         return re.fullmatch(doubled._line, line) is not None
 
+    def unify_newlines(self, text: str) -> str:
+        r"""Return a text whose records end with `\n`; line breaks within quotes stay as they are."""
+        quote, escape = re.escape(self.quote), re.escape(self.escape)
+        inner = (
+            f"[^{quote}]|{quote}{quote}" if self.escape in ("", self.quote) else f"[^{quote}{escape}]|{escape}."
+        )
+        quoted = f"(?:(?<={re.escape(self.separator)})|(?<=[\r\n])|^){quote}(?:{inner})*{quote}|" if quote else ""
+        pattern = re.compile(f"{quoted}(?P<newline>\r\n?)", re.DOTALL)
+        return pattern.sub(lambda match: "\n" if match["newline"] else match[0], text)
+
     def require_closed_quotes(self, lines: Iterable[str]) -> None:
         """Check that each quote of a file is closed before a separator or the end of a line.
 

@@ -24,7 +24,13 @@ from backstream.native.preparation.task import (
     UnusualLinesError,
     UnusualRowsError,
 )
-from backstream.native.preparation.text_check import LineFile, split_line
+from backstream.native.preparation.text_check import (
+    LineFile,
+    TextFileError,
+    TextForm,
+    require_encoding,
+    split_line,
+)
 from backstream.source.files import read_error_text
 
 _PARTS, _MAX_PART_LINES = 8, 16
@@ -73,6 +79,8 @@ class LineReader:
             UnusualFileError: with the reason, if Spark must read the whole file.
         """
         try:
+            if not self._piece.start:
+                require_encoding(self._piece, TextForm("json"))
             for block in read_line_blocks(self._piece):
                 lines, count = Lines.from_block(block, self.lines)
                 self.lines += count
@@ -80,6 +88,8 @@ class LineReader:
                 yield from self._parse(self._keep(plain, self._exact_lines.find(plain), _INEXACT))
         except (pa.ArrowException, OSError) as error:
             raise UnusualFileError(read_error_text(error)) from None
+        except TextFileError as error:
+            raise UnusualFileError(str(error)) from None
         if len(self._numbers) > _FREE_LINES + _MAX_SHARE * self.lines:
             raise UnusualFileError(self._reason)
 

@@ -11,7 +11,7 @@ import codecs
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from io import StringIO, TextIOWrapper
+from io import StringIO
 from pathlib import Path
 from typing import BinaryIO, Self
 
@@ -106,11 +106,11 @@ def is_ordinary(piece: Piece, form: TextForm, limit: int | None = None) -> bool:
         ArrowException, OSError, EOFError: if it is damaged.
     """
     if not piece.start:
-        _require_encoding(piece, form)
+        require_encoding(piece, form)
     if form.is_rewritten:
         return False
     if form.is_multi_line:
-        return _has_closed_quotes(piece, form)
+        return _is_ordinary_csv(piece, form)
     count = 0
     try:
         for block in read_line_blocks(piece):
@@ -125,7 +125,13 @@ def is_ordinary(piece: Piece, form: TextForm, limit: int | None = None) -> bool:
     return True
 
 
-def _require_encoding(piece: Piece, form: TextForm) -> None:
+def require_encoding(piece: Piece, form: TextForm) -> None:
+    """Check by the first bytes of a file that it is in the encoding of its form.
+
+    Raises:
+        TextFileError: if it is in another one, or compressed.
+        ArrowException, OSError, EOFError, zlib.error: if it is damaged.
+    """
     with open_stream(piece) as stream:
         head = stream.read(_HEAD_BYTES)
     if compression := next((name for magic, name in _COMPRESSED.items() if head.startswith(magic)), None):
@@ -144,14 +150,22 @@ def _require_encoding(piece: Piece, form: TextForm) -> None:
         raise TextFileError(msg)
 
 
-def _has_closed_quotes(piece: Piece, form: TextForm) -> bool:
-    with open_stream(piece) as stream, TextIOWrapper(stream, _UTF8, newline="") as lines:
-        try:
-            form.csv.require_closed_quotes(lines)
-        except UnicodeDecodeError:
-            return False
-        except CsvTextError as error:
-            raise _quote_error(error, form) from None
+def _is_ordinary_csv(piece: Piece, form: TextForm) -> bool:
+    """Return whether Spark finds the records of a file in which they can have several lines.
+
+    Spark takes the first line break as the end of each record, even if it is within quotes.
+    """
+    with open_stream(piece) as stream:
+        content = stream.read()
+    newlines = {b"\r\n": content.count(b"\r\n"), b"\n": content.count(b"\n"), b"\r": content.count(b"\r")}
+    if newlines[b"\r"] and not newlines[b"\r\n"] == newlines[b"\n"] == newlines[b"\r"]:
+        return False
+    try:
+        form.csv.require_closed_quotes(StringIO(content.decode(), newline=""))
+    except UnicodeDecodeError:
+        return False
+    except CsvTextError as error:
+        raise _quote_error(error, form) from None
     return True
 
 
@@ -170,11 +184,11 @@ def _find_ordinary_lines(lines: Lines, form: TextForm) -> np.ndarray:
     data = np.frombuffer(lines.block, np.uint8)
     is_plain = (data[lines.starts] == _OPEN) & (data[lines.ends - 1] == _CLOSE)
     plain = lines.select(is_plain)
-    if b"\\u" in lines.block or not _are_objects(plain):
+    if b"\\u" in lines.block or b"\0" in lines.block or not _are_objects(plain):
         is_plain[:] = False
     for row in np.flatnonzero(~is_plain):
         line = lines.block[lines.starts[row] : lines.ends[row]].decode()
-        is_plain[row] = is_one_value(line) and not has_lone_surrogate(line)
+        is_plain[row] = is_one_value(line) and not _has_no_text(line)
     result: np.ndarray = is_plain
     return result
 
@@ -208,7 +222,7 @@ def rewrite_text(piece: Piece, form: TextForm, target: str, limit: int | None = 
         TextFileError: if the file cannot be read in this form.
         ArrowException, OSError, EOFError: if it is damaged.
     """
-    _require_encoding(piece, form)
+    require_encoding(piece, form)
     Path(target).parent.mkdir(parents=True, exist_ok=True)
     try:
         with LineFile(target) as records, LineFile(f"{target}-rejected") as rejected:
@@ -226,12 +240,13 @@ def rewrite_text(piece: Piece, form: TextForm, target: str, limit: int | None = 
 
 
 def _rewrite_text(text: str, form: TextForm, records: LineFile) -> None:
-    """Write a CSV file whose records can have several lines; its line breaks are values, and stay."""
+    """Write a CSV file whose records can have several lines."""
     try:
         form.csv.require_closed_quotes(StringIO(text, newline=""))
     except CsvTextError as error:
         raise _quote_error(error, form) from None
-    records.append_block(text.encode(), np.arange(1, text.count("\n") + 2))
+    content = form.csv.unify_newlines(text).encode()
+    records.append_block(content, np.arange(1, content.count(b"\n") + 2))
 
 
 class LineFile:
@@ -324,11 +339,16 @@ def split_line(line: str, number: int, records: LineFile, rejected: LineFile) ->
         records: receives the records.
         rejected: receives the line if it has no record.
     """
-    values = None if has_lone_surrogate(line) else split_json_line(line)
+    values = None if _has_no_text(line) else split_json_line(line)
     if values is None:
         rejected.append(line, number)
     for value in values or ():
         records.append(value, number)
+
+
+def _has_no_text(json: str) -> bool:
+    """Return whether JSON has a character that Spark replaces, or NUL, by which it guesses another encoding."""
+    return "\0" in json or has_lone_surrogate(json)
 
 
 def _rewrite_values(text: str, form: TextForm, records: LineFile, rejected: LineFile) -> None:
@@ -343,7 +363,7 @@ def _rewrite_values(text: str, form: TextForm, records: LineFile, rejected: Line
             number += text.count("\n", counted, span.start)
             counted = span.start
             value = text[span.start : span.end]
-            is_broken = not span.is_record or has_lone_surrogate(value) or not _has_one_line(value)
+            is_broken = not span.is_record or _has_no_text(value) or not _has_one_line(value)
             (rejected if is_broken else records).append(_as_line(value), number)
             written += 1
     except JsonTextError as error:

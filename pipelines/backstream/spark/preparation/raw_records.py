@@ -82,6 +82,7 @@ def load_line_frames(
     """Return the records of line files, and their lines without a record as malformed records."""
     left_out = _LINE_OPTIONS | ({"multiline"} if source.format == "json" else set())
     options = {name: value for name, value in source.options.items() if name.lower() not in left_out}
+    options["lineSep"] = "\n"  # without it, Spark takes the first line break in a file, even one within quotes
     folders = tuple(f"{lines.folder}{path}" for path in source.paths)
     own = source.model_copy(update={"path": folders, "options": options})
     frames = load_frames(spark, own, lines.record_paths, is_per_file=is_per_file)
