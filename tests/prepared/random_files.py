@@ -14,7 +14,7 @@ import math
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -47,9 +47,9 @@ _PALETTE = [bytes([each]) for each in b'{}[],:"\n\r\t 0159eE.-+xTZ'] + [
 class Expected:
     """The content of a file for a plain reader.
 
-    `rows` are the records that must be read, and `unreadable` those that must not. The reading of `unclear` ones is
-    a matter of opinion, such as a time with a missing digit, but each must be counted. A file that is `refused` has
-    no clear records; one that is not `intact` may be refused.
+    `rows` are the records that must be read, and `unreadable` those that must not. The reading of `unclear` ones
+    is a matter of opinion, such as a time with a missing digit, but each must be counted. A file that is `refused`
+    has no clear records; one that is not `intact` may be refused.
     """
 
     rows: Counter[Row] = field(default_factory=Counter)
@@ -64,7 +64,19 @@ class Expected:
         return sum(self.rows.values()) + self.unreadable + self.unclear
 
 
-@dataclass(frozen=True, slots=True)
+UNKNOWN = Expected(unclear=10**9)
+"""The content of a file of which the number of records is a matter of opinion."""
+Verdict = Row | str | None
+"""A row that must be read, `unclear`, or None for an unreadable record."""
+
+
+def _count(verdicts: Iterable[Verdict]) -> Expected:
+    each = list(verdicts)
+    rows = Counter(verdict for verdict in each if isinstance(verdict, tuple))
+    return Expected(rows, each.count(None), each.count("unclear"))
+
+
+@dataclass(frozen=True)
 class Source:
     """A kind of source: its definition, the writer of a file, and the plain reader of its bytes."""
 
@@ -75,6 +87,10 @@ class Source:
     read: Callable[[bytes], Expected]
     is_mutated: bool = True
 
+    def __str__(self) -> str:
+        """Return the name."""
+        return self.name
+
 
 def describe(found: Expected, rows: Counter[Row] | None, unreadable: int) -> str | None:
     """Return how a preparation differs from a plain reader; None if it does not. Without rows, it was refused."""
@@ -83,7 +99,8 @@ def describe(found: Expected, rows: Counter[Row] | None, unreadable: int) -> str
     if found.is_refused:
         return f"a file that cannot be read gave {sum(rows.values())} records and {unreadable} unreadable ones"
     if missing := found.rows - rows:
-        return f"records are missing: {dict(missing.most_common(3))}; others: {dict((rows - found.rows).most_common(3))}"
+        others = (rows - found.rows).most_common(3)
+        return f"records are missing: {dict(missing.most_common(3))}; others: {dict(others)}"
     if sum(rows.values()) + unreadable != found.total:
         return f"{sum(rows.values())} + {unreadable} records instead of {found.total}"
     if sum(rows.values()) > sum(found.rows.values()) + found.unclear:
@@ -131,44 +148,37 @@ def json_lines(generator: random.Random) -> bytes:
     return "".join(parts).encode()
 
 
-_DECODER = json.JSONDecoder(parse_float=lambda text: Number(text), parse_int=lambda text: Number(text))
-
-
 class Number(str):
     """The text of a number of JSON."""
 
     __slots__ = ()
 
 
+_DECODER = json.JSONDecoder(parse_float=Number, parse_int=Number)
+
+
 def read_json_lines(content: bytes) -> Expected:
     """Read each line of JSON as objects in a row, or as one unreadable record."""
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         return Expected(is_refused=True)
-    found = Expected(Counter())
-    rows, unreadable, unclear = Counter[Row](), 0, 0
+    verdicts: list[Verdict] = []
     for line in re.split(rb"\r\n|\n|\r", content.removeprefix(b"\xef\xbb\xbf")):
         if not line.strip(b" \t\n\r\x0b\x0c"):
             continue
-        verdicts = _read_line(line)
-        if verdicts == [None] and re.search(rb"\}\s*,?\s*[{\[]", line):
-            return Expected(unclear=10**9)  # a part of a line may be readable, or not
-        for verdict in verdicts:
-            if isinstance(verdict, tuple):
-                rows[verdict] += 1
-            elif verdict is None:
-                unreadable += 1
-            else:
-                unclear += 1
-    found = Expected(rows, unreadable, unclear)
-    return found
+        found = _read_line(line)
+        if found == [None] and re.search(rb"\}\s*,?\s*[{\[]", line):
+            return UNKNOWN  # a part of the line may be readable, or not
+        verdicts += found
+    return _count(verdicts)
 
 
-def _read_line(line: bytes) -> list[Row | str | None]:
+def _read_line(line: bytes) -> list[Verdict]:
     try:
         text = line.decode()
     except UnicodeDecodeError:
         return [None]
-    values, position = [], len(text) - len(text.lstrip(" ,\t\r\x0b\x0c"))
+    values: list[Any] = []
+    position = len(text) - len(text.lstrip(" ,\t\r\x0b\x0c"))
     if position == len(text):
         return [] if "," in text[1:] or text.startswith(",") else [None]
     while position < len(text):
@@ -185,7 +195,7 @@ def _read_line(line: bytes) -> list[Row | str | None]:
     return [_read_object(value) for value in values]
 
 
-def _read_object(values: Mapping[str, Any]) -> Row | str | None:
+def _read_object(values: Mapping[str, Any]) -> Verdict:
     identity, key, amount, ts = (values.get(name) for name in COLUMNS)
     if any(isinstance(each, bool | dict | list) for each in (key, ts)):
         return "unclear"
@@ -204,7 +214,7 @@ def _read_object(values: Mapping[str, Any]) -> Row | str | None:
     return _with_time(identity, None if key is None else str(key), amount, ts)
 
 
-def _with_time(identity: Any, key: Any, amount: Any, ts: Any) -> Row | str | None:
+def _with_time(identity: Any, key: Any, amount: Any, ts: Any) -> Verdict:
     if ts is None or str(ts) in _JUNK:
         return None
     if isinstance(ts, Number) or not _CANONICAL.fullmatch(ts):
@@ -263,19 +273,10 @@ def _elements(content: bytes) -> list[Any] | None:
 
 def _sum(values: list[Any] | None, field_name: str | None = None) -> Expected:
     if values is None or (field_name and not all(isinstance(each, dict) for each in values)):
-        return Expected(unclear=10**9)
-    rows, unreadable, unclear = Counter[Row](), 0, 0
-    for value in values:
-        inner = value.get(field_name, 0) if field_name else value
-        for each in inner if isinstance(inner, list) else [inner]:
-            verdict = _read_object(each) if isinstance(each, dict) else None
-            if isinstance(verdict, tuple):
-                rows[verdict] += 1
-            elif verdict is None:
-                unreadable += 1
-            else:
-                unclear += 1
-    return Expected(rows, unreadable, unclear)
+        return UNKNOWN
+    inner = [value.get(field_name, 0) if field_name else value for value in values]
+    records = [each for value in inner for each in (value if isinstance(value, list) else [value])]
+    return _count(_read_object(each) if isinstance(each, dict) else None for each in records)
 
 
 # --- CSV
@@ -288,8 +289,8 @@ def csv_writer(**dialect: Any) -> Callable[[random.Random], bytes]:
     def write(generator: random.Random) -> bytes:
         text = io.StringIO(newline="")
         lines = generator.choice(["\n", "\n", "\r\n"])
-        quoting = generator.choice([csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
-        writer = csv.writer(text, lineterminator=lines, quoting=quoting, **dialect)
+        dialect["quoting"] = generator.choice([csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
+        writer = csv.writer(text, lineterminator=lines, **dialect)
         order = generator.sample(COLUMNS, 4) if has_header else COLUMNS
         if has_header:
             writer.writerow(order)
@@ -313,39 +314,36 @@ def csv_reader(
 ) -> Callable[[bytes], Expected]:
     """Return a reader of CSV in which quotes within quotes are doubled."""
 
-    def read_lines(text: str) -> list[list[str] | None]:
-        if is_multi_line:
-            return list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True))
-        return [_read_csv_line(line, delimiter) for line in re.split(r"\r\n|\n|\r", text)]
-
     def read(content: bytes) -> Expected:
+        is_whole = encoding == "utf-16" or is_multi_line
         try:
-            text = content.decode(
-                encoding, "strict" if encoding == "utf-16" or is_multi_line else "surrogateescape"
-            )
-            lines = [line for line in read_lines(text.removeprefix("\ufeff")) if line != []]
+            text = content.decode(encoding, "strict" if is_whole else "surrogateescape").removeprefix("\ufeff")
+            lines = _read_csv_lines(text, delimiter, is_multi_line=is_multi_line)
         except (UnicodeError, csv.Error):
             return Expected(is_refused=True)
         if encoding == "utf-8" and content.startswith((b"\xff\xfe", b"\xfe\xff")):
             return Expected(is_refused=True)
         columns: Sequence[str] = COLUMNS
         if header and lines:
-            columns = [cell.strip().lower() for cell in lines[0] or ["\udcff"]]
-            if len({*columns}) < len(columns) or "\udcff" in "".join(columns) or not {*COLUMNS} <= {*columns}:
-                return Expected(unclear=10**9)
-            lines = lines[1:]
-        rows, unreadable, unclear = Counter[Row](), 0, 0
-        for cells in lines:
-            verdict = _read_cells(columns, cells)
-            if isinstance(verdict, tuple):
-                rows[verdict] += 1
-            elif verdict is None:
-                unreadable += 1
-            else:
-                unclear += 1
-        return Expected(rows, unreadable, unclear)
+            columns = [cell.strip().lower() for cell in lines.pop(0) or [_NO_TEXT]]
+            if len({*columns}) < len(columns) or not {*COLUMNS} <= {*columns} or _NO_TEXT in "".join(columns):
+                return UNKNOWN
+        return _count(_read_cells(columns, cells) for cells in lines)
 
     return read
+
+
+_NO_TEXT = "\udcff"
+
+
+def _read_csv_lines(text: str, delimiter: str, *, is_multi_line: bool) -> list[list[str] | None]:
+    if is_multi_line:
+        found: list[list[str] | None] = [
+            *csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+        ]
+    else:
+        found = [_read_csv_line(line, delimiter) for line in re.split(r"\r\n|\n|\r", text)]
+    return [cells for cells in found if cells != []]
 
 
 def _read_csv_line(line: str, delimiter: str) -> list[str] | None:
@@ -357,7 +355,7 @@ def _read_csv_line(line: str, delimiter: str) -> list[str] | None:
         return None
 
 
-def _read_cells(columns: Sequence[str], cells: list[str] | None) -> Row | str | None:
+def _read_cells(columns: Sequence[str], cells: list[str] | None) -> Verdict:
     if cells is None or len(cells) != len(columns) or any("\udc80" <= each <= "\udcff" for each in "".join(cells)):
         return None
     if any(ord(each) < 32 or ord(each) == 127 for each in "".join(cells)):
@@ -404,9 +402,8 @@ def read_avro(content: bytes) -> Expected:
     return _read_table(list(fastavro.reader(io.BytesIO(content))))
 
 
-def _arrow_table(generator: random.Random) -> pa.Table:
+def _arrow_table(generator: random.Random, *, is_small: bool) -> pa.Table:
     records = [record(generator) for _ in range(generator.randrange(1, 30))]
-    is_small = generator.random() < 0.3
     for each in records:
         each["id"] = generator.randrange(100) if is_small and each["id"] is not None else each["id"]
         each["amount"] = None if each["amount"] is None else float(each["amount"])
@@ -416,7 +413,7 @@ def _arrow_table(generator: random.Random) -> pa.Table:
 
 def parquet_file(generator: random.Random) -> bytes:
     """Return a Parquet file that Arrow or Polars wrote."""
-    table, stream = _arrow_table(generator), io.BytesIO()
+    table, stream = _arrow_table(generator, is_small=False), io.BytesIO()
     if generator.random() < 0.5:
         compression = generator.choice(["none", "snappy", "gzip", "zstd", "lz4"])
         size = generator.randrange(1, 20)
@@ -437,7 +434,9 @@ def orc_file(generator: random.Random) -> bytes:
     """Return an ORC file."""
     stream = io.BytesIO()
     orc.write_table(
-        _arrow_table(generator), stream, compression=generator.choice(["uncompressed", "zlib", "snappy", "zstd"])
+        _arrow_table(generator, is_small=generator.random() < 0.3),
+        stream,
+        compression=generator.choice(["uncompressed", "zlib", "snappy", "zstd"]),
     )
     return stream.getvalue()
 
@@ -448,16 +447,7 @@ def read_orc(content: bytes) -> Expected:
 
 
 def _read_table(records: Sequence[Any]) -> Expected:
-    rows, unreadable, unclear = Counter[Row](), 0, 0
-    for each in records:
-        verdict = _with_time(each["id"], each["k"], each["amount"], each["ts"])
-        if isinstance(verdict, tuple):
-            rows[verdict] += 1
-        elif verdict is None:
-            unreadable += 1
-        else:
-            unclear += 1
-    return Expected(rows, unreadable, unclear)
+    return _count(_with_time(each["id"], each["k"], each["amount"], each["ts"]) for each in records)
 
 
 # --- files
@@ -546,7 +536,8 @@ SOURCES = [
     ),
     Source(
         "western",
-        f'format = "csv"\noptions = {{ header = "true", sep = ";", encoding = "windows-1252", {_DOUBLED} }}\n{_TEXT}',
+        'format = "csv"\n'
+        f'options = {{ header = "true", sep = ";", encoding = "windows-1252", {_DOUBLED} }}\n{_TEXT}',
         ".csv",
         csv_writer(delimiter=";", encoding="cp1252"),
         csv_reader(delimiter=";", encoding="cp1252"),
