@@ -434,7 +434,7 @@ def orc_file(generator: random.Random) -> bytes:
     """Return an ORC file."""
     stream = io.BytesIO()
     orc.write_table(
-        _arrow_table(generator, is_small=generator.random() < 0.3),
+        _arrow_table(generator, is_small=False),
         stream,
         compression=generator.choice(["uncompressed", "zlib", "snappy", "zstd"]),
     )
