@@ -237,6 +237,22 @@ REFUSALS: Mapping[str, tuple[Sequence[Mapping[str, Any]], str]] = {
             "hint: write a definition with --event-time ts, and complete event_time_pattern\n"
         ),
     ),
+    "a zone that no pattern reads": (
+        [{"ts": f"01/03/2024 08:{number:02} Pacific"} for number in range(60)],
+        (
+            "  the likeliest is ts, e.g., '01/03/2024 08:00 Pacific'\n"
+            "  the columns are ts\n\n"
+            "hint: write a definition with --event-time ts, and complete event_time_pattern\n"
+        ),
+    ),
+    "a date before a long text": (
+        [{"ts": f"2024-03-01 08:{number:02} {'x' * 999}"} for number in range(60)],
+        (
+            f"  the likeliest is ts, e.g., '2024-03-01 08:00 {'x' * 82}…'\n"
+            "  the columns are ts\n\n"
+            "hint: write a definition with --event-time ts, and complete event_time_pattern\n"
+        ),
+    ),
     "numbers without a unit": (
         [{"id": number, "ts": 100 * number} for number in range(60)],
         (

@@ -101,6 +101,7 @@ FORMS: Mapping[str, Form] = {
     "short german date": _strftime("dd.MM.yy", "%d.%m.%y", DAY),
     "date with dots": _strftime("yyyy.MM.dd", "%Y.%m.%d", DAY),
     "date with slashes": _strftime("yyyy/MM/dd HH:mm:ss", "%Y/%m/%d %H:%M:%S"),
+    "region": _strftime("dd/MM/yyyy HH:mm:ss VV", "%d/%m/%Y %H:%M:%S Etc/UTC"),
     "date behind the clock": _strftime("HH:mm:ss dd-MM-yyyy", "%H:%M:%S %d-%m-%Y"),
     "some without milliseconds": _pattern(
         "yyyy/MM/dd HH:mm:ss[.SSS]",

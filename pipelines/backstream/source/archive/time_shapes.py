@@ -17,7 +17,10 @@ _MONTHS = (
 _SHORT_MONTHS = frozenset(month[:3] for month in _MONTHS)
 _WEEKDAY = r"(?:mon|tue|tues|wed|wednes|thu|thurs|fri|sat|satur|sun)(?:day)?"
 _CLOCK = re.compile(r"(?<!\d)(\d{1,2}):(\d{2})(?::(\d{2})([.,:]\d{1,9})?)?(?!\d)")
-_OFFSET = re.compile(r"([+-]\d{2}(?::?\d{2})?)(\]?)$")
+_OFFSET = re.compile(r"([+-]\d{2}(?::?\d{2})?|[A-Z][a-z]+/[A-Za-z_]+(?:/[A-Za-z_]+)?)(\]?)$")
+_CLOCK_WORDS = {"h", "hrs", "uhr"}
+_MAX_LENGTH = 60
+"""Maximum length of a text that is taken for a time."""
 _HAS_CLOCK = re.compile(r":\d{2}|(?:[T _-]|\d{8})\d{4,6}", re.IGNORECASE)
 _TOKEN = re.compile(r"[A-Za-z]+|[0-9]+|[^A-Za-z0-9]+")
 _COMPACT = {8: "yyyyMMdd", 12: "yyyyMMddHHmm", 14: "yyyyMMddHHmmss", 17: "yyyyMMddHHmmssSSS"}
@@ -96,6 +99,8 @@ def lacks_year(texts: Iterable[str]) -> bool:
 
 def _split_text(text: str) -> list[_Item] | None:
     """Return the parts of a text; None if it has no whole date."""
+    if len(text) > _MAX_LENGTH:
+        return None
     zone = _OFFSET.search(text)
     if zone and _HAS_CLOCK.search(text[: zone.start()]) and (items := _split_at_zone(text, zone)):
         return items
@@ -137,10 +142,10 @@ def _token_kind(token: str) -> str:
 
 
 def _zone_item(item: _Item) -> _Item:
-    """Return an item behind a clock, where letters are a zone."""
+    """Return an item behind a clock, where words are a zone; so no zone is ever skipped as literal text."""
     if item.text == "Z":
         return _Item("offset", item.text)
-    is_name = item.kind == "literal" and re.fullmatch("[A-Z]{3,5}", item.text)
+    is_name = item.kind == "literal" and item.text.isalpha() and item.text.lower() not in _CLOCK_WORDS
     return _Item("zone", item.text) if is_name else item
 
 
@@ -241,6 +246,8 @@ def _letters(column: Sequence[_Item], *, has_half: bool) -> str:
 
 
 def _offset_letters(texts: set[str]) -> str:
+    if any("/" in text for text in texts):
+        return "VV"
     if any(":" in text for text in texts):
         return "XXX"
     if texts == {"Z"} or any(len(text) == len("+01") for text in texts):
