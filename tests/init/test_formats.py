@@ -9,7 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyarrow import orc
+from pyarrow.fs import LocalFileSystem
 
 from backstream.errors import PlanError
 from backstream.source.archive.columns import ColumnProfile, profile_columns
@@ -347,3 +351,45 @@ def test_a_compression_that_the_suffix_does_not_show_is_refused_as_in_a_run(
         f"cannot read {tmp_path}/in/{name}: it is compressed with gzip, and its name does not end with .gz"
         " (--from)\n\nhint: rename it"
     )
+
+
+@pytest.mark.parametrize("suffix", [".deflate", ".lz4", ".snappy"])
+def test_other_compressions_are_refused_with_the_known_ones(suffix: str, tmp_path: Path) -> None:
+    with pytest.raises(PlanError) as raised:
+        sample_of(tmp_path / "in", f"a.json{suffix}", b"\x78\x9c\x01")
+
+    assert str(raised.value) == (
+        f"no events at {tmp_path}/in (--from): no file is Parquet, JSON, CSV, ORC, Avro, or a known log"
+        f"\n  other files: a.json{suffix}\n\nhint: compress text with gzip, bzip2, or zstd"
+    )
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".zst", ".bz2"])
+@pytest.mark.parametrize("rows", [json_rows, csv_rows])
+def test_text_of_each_compression_is_read(suffix: str, rows: Any, tmp_path: Path) -> None:
+    name = f"a{'.json' if rows is json_rows else '.csv'}{suffix}"
+    (tmp_path / "in").mkdir()
+    codec = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}.get(suffix)
+    with LocalFileSystem().open_output_stream(f"{tmp_path}/in/{name}", compression=codec) as stream:
+        stream.write(rows().encode("utf-16"))
+
+    sample = read_sample(list_archive(str(tmp_path / "in")))
+
+    assert [record["n"] for record in sample.records] == [*NAMES]
+
+
+TABLE = pa.table({"at": [DAY.format(hour) for hour in range(9)], "n": list(range(9))})
+
+
+@pytest.mark.parametrize("codec", ["none", "snappy", "gzip", "brotli", "zstd", "lz4"])
+def test_parquet_of_each_compression_is_read(codec: str, tmp_path: Path) -> None:
+    pq.write_table(TABLE, tmp_path / "a.parquet", compression=codec)
+
+    assert read_sample(list_archive(str(tmp_path))).records == TABLE.to_pylist()
+
+
+@pytest.mark.parametrize("codec", ["uncompressed", "snappy", "zlib", "lz4", "zstd"])
+def test_orc_of_each_compression_is_read(codec: str, tmp_path: Path) -> None:
+    orc.write_table(TABLE, tmp_path / "a.orc", compression=codec)
+
+    assert read_sample(list_archive(str(tmp_path))).records == TABLE.to_pylist()

@@ -27,7 +27,9 @@ _FORMATS_BY_SUFFIX = {
     ".orc": "orc",
     ".avro": "avro",
 }
-_COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
+_COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
+_OTHER_COMPRESSIONS = {".deflate", ".lz4", ".snappy", ".xz"}
+"""Suffixes of text that `init` cannot read; Spark can read some of it."""
 _MAGIC = ((b"PAR1", "parquet"), (b"ORC", "orc"), (b"Obj\x01", "avro"))
 _COMPRESSION_MAGIC = (
     (b"\x1f\x8b", "gzip", ".gz"),
@@ -148,10 +150,7 @@ def list_archive(location: str) -> Archive:
     infos = [info for info in _list_infos(filesystem, root, location) if _is_wanted(info.path, root, pattern)]
     files = [file for info in infos if (file := _describe(filesystem, info)) is not None]
     if not files:
-        names = [PurePosixPath(info.path).name for info in infos]
-        seen = f"\n  other files: {FileList.from_paths(names)}" if names else ""
-        msg = f"no events at {location} (--from): no file is Parquet, JSON, CSV, ORC, Avro, or a known log{seen}"
-        raise PlanError(msg)
+        raise _no_events_error(location, [PurePosixPath(info.path).name for info in infos])
     sizes = Counter[str]()
     for file in files:
         sizes[file.format] += file.size_bytes
@@ -163,6 +162,15 @@ def list_archive(location: str) -> Archive:
         info.path for info in infos if info.path not in paths and (info.size or format_name in _BINARY_FORMATS)
     )
     return Archive(location, filesystem, root, format_name, chosen, others)
+
+
+def _no_events_error(location: str, names: Sequence[str]) -> PlanError:
+    seen = f"\n  other files: {FileList.from_paths(names)}" if names else ""
+    is_compressed = any(PurePosixPath(name).suffix.lower() in _OTHER_COMPRESSIONS for name in names)
+    hint = "\n\nhint: compress text with gzip, bzip2, or zstd" if is_compressed else ""
+    return PlanError(
+        f"no events at {location} (--from): no file is Parquet, JSON, CSV, ORC, Avro, or a known log{seen}{hint}"
+    )
 
 
 def _resolve_location(location: str) -> tuple[FileSystem, str, str]:

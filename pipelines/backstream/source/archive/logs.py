@@ -31,7 +31,7 @@ def read_log(archive: Archive, file: ArchiveFile, sample: Sample) -> Iterator[Re
     with open_decoded(archive.open(file), sample.encoding) as text:
         lines = (line.rstrip("\n") for line in text)
         seen = list(islice(lines, _SEEN_LINES))
-        layout = layout_of_log(archive.format, seen)
+        layout = layout_of_log(archive.format, [line for line in seen if is_decoded(line)])
         header = seen[0] if "header" in layout.options else None
         columns = layout.columns if header else sample.columns or layout.columns
         if layout.columns != columns and "comment" in layout.options:
