@@ -72,6 +72,7 @@ def read_csv(archive: Archive, file: ArchiveFile, sample: Sample) -> Iterator[Re
             if not all(map(is_decoded, header)):
                 msg = f"the header of {file.path} is not in {sample.encoding} (--from)\n\nhint: convert the file"
                 raise PlanError(msg)
+            sample.options |= _quoting_options(header, dialect)
             columns = name_header(header)  # files can have their columns in another order
             sample.columns += tuple(name for name in columns if name not in sample.columns)
         for row in rows:
