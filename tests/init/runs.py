@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -26,9 +27,14 @@ class RunRecords:
     rows: list[tuple[datetime, Any]]
 
 
-def run_records(evidence: Evidence, folder: Path, spark: SparkSession) -> RunRecords:
-    """Write the definition into a folder, and prepare its files."""
-    (folder / "t.toml").write_text(write_definition_text(evidence, Settings("t")), encoding="utf-8")
+def run_records(
+    evidence: Evidence, folder: Path, spark: SparkSession, completed: Mapping[str, str] | None = None
+) -> RunRecords:
+    """Write the definition into a folder, complete its lines, and prepare its files."""
+    text = write_definition_text(evidence, Settings("t"))
+    for line, complete in (completed or {}).items():
+        text = text.replace(line, complete)
+    (folder / "t.toml").write_text(text, encoding="utf-8")
     prepared = workflow.prepare_source(folder / "t.toml", Home(folder / "home"), lambda: spark)
     assert prepared is not None
     source = resolve_paths(load_definition(folder / "t.toml"), Home(folder / "home")).source

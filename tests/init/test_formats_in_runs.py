@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -60,6 +61,7 @@ FILES: dict[str, bytes] = {
     "escaped quotes.csv": CSV.replace("ann", 'say \\"x\\", y').encode(),
     "backslash.csv": CSV.replace("ann", "c:\\").encode(),
     "line break.csv": CSV.replace("ann", "a\nb").encode(),
+    "quotes in header.csv": CSV.replace("at,k", '"at","k ""x"""').encode(),
     "spaces in header.csv": CSV.replace("at,k", " at , k ").encode(),
 }
 
@@ -72,7 +74,7 @@ def test_a_run_reads_what_init_has_seen(
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / name).write_bytes(FILES[name])
     evidence = examine_archive("in", None)
-    key = "k2" if name.startswith("repeated") else "k"
+    key = {"repeated name.csv": "k2", "quotes in header.csv": 'k "x"'}.get(name, "k")
     evidence = evidence.with_choice("key", key)
 
     found = run_records(evidence, tmp_path, spark)
@@ -118,3 +120,42 @@ def test_a_run_keeps_each_digit_of_a_number(
     assert (found.read, found.unreadable) == (len(numbers), 0)
     values = {f"{value:f}" if kind.startswith("decimal(19") else str(value) for _, value in found.rows}
     assert values == set(numbers)
+
+
+UNUSUAL = ("user id", "k-v", "@kind", "x[0]", "naïve", 'd"q', "a:b", "1st")
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.csv"])
+def test_a_run_reads_columns_with_unusual_names_in_each_role(
+    name: str, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        {
+            "event @": at(hour),
+            "got-at": at(hour + 1),
+            "part 1": 0,
+            "seq-no": hour,
+            **dict.fromkeys(UNUSUAL, f"v{hour}"),
+        }
+        | {"amount [€]": hour + 0.5}
+        for hour in range(4)
+    ]
+    (tmp_path / "in").mkdir()
+    with (tmp_path / "in" / name).open("w", encoding="utf-8", newline="") as file:
+        if name.endswith(".json"):
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+        else:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+    evidence = examine_archive("in", None, "event @")
+    for role, column in {"arrival_time": "got-at", "partition": "part 1", "sequence": "seq-no"}.items():
+        evidence = evidence.with_choice(role, column)
+
+    for column in UNUSUAL:
+        found = run_records(evidence.with_choice("key", column), tmp_path, spark)
+
+        assert (column, found.read, found.unreadable) == (column, len(rows), 0)
+        assert sorted(value for _, value in found.rows) == [f"v{hour}" for hour in range(4)]
+    assert evidence.roles.aggregates == {"events": "count(*)", "sum_amount": "sum(`amount [€]`)"}

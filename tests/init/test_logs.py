@@ -32,16 +32,29 @@ def test_a_run_of_the_definition_reads_each_line_of_a_log(
     assert sorted((epoch_ms(at), str(value)) for at, value in found.rows) == log.expected()
 
 
-def test_times_without_a_year_are_refused_with_a_way_to_write_them(tmp_path: Path) -> None:
-    (tmp_path / "messages").write_text("Jan  1 06:00:00 web-1 sshd[7]: opened\n" * 5)
+def test_syslog_without_years_is_read_as_soon_as_the_user_adds_the_year(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = [f"Jan {day:2} 06:00:00 web-1 sshd[7]: opened: x" for day in range(8, 12)]
+    (tmp_path / "messages").write_text("\n".join(lines) + "\n")
 
     with pytest.raises(PlanError) as raised:
-        examine_archive(str(tmp_path), None)
+        examine_archive("messages", None)
+    evidence = examine_archive("messages", None, "logged_at").with_choice("key", "app")
+    added = "concat('2026 ', regexp_replace(logged_at, ' +', ' '))"
+    found = run_records(evidence, tmp_path, spark, {'event_time = ""': f'event_time = "{added}"'})
 
     assert str(raised.value) == (
-        f"the times in {tmp_path}/messages have no year, as in each syslog of RFC 3164 (--from)\n\n"
-        "hint: write ISO 8601 times, e.g., with the template RSYSLOG_FileFormat of rsyslog"
+        "no column of messages holds times: timestamps, ISO 8601, a pattern of Spark, or numbers since 1970"
+        " (--from)\n  the likeliest is logged_at, e.g., 'Jan  8 06:00:00', which has no year\n  the columns are line,"
+        " logged_at, host, app, message\n\nhint: write a definition with --event-time logged_at, and complete"
+        " event_time with SQL that adds the year"
     )
+    assert (found.read, found.unreadable) == (4, 0)
+    assert sorted((f"{at:%Y-%m-%d %H:%M}", app) for at, app in found.rows) == [
+        (f"2026-01-{day:02} 06:00", "sshd") for day in range(8, 12)
+    ]
 
 
 def test_files_with_other_fields_are_refused_since_a_run_reads_them_by_position(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ class ColumnProfile:
     @property
     def name(self) -> str:
         """Return the last part of the path in lower case."""
-        return _split_path(self.path)[-1].lower()
+        return split_path(self.path)[-1].lower()
 
     @property
     def nulls(self) -> int:
@@ -59,10 +59,10 @@ class ColumnProfile:
     @property
     def sql(self) -> str:
         """Return the column as Spark SQL."""
-        return ".".join(part if _PLAIN.fullmatch(part) else quote_column(part) for part in _split_path(self.path))
+        return ".".join(part if _PLAIN.fullmatch(part) else quote_column(part) for part in split_path(self.path))
 
 
-def _split_path(path: str) -> list[str]:
+def split_path(path: str) -> list[str]:
     """Return the names in a dotted path, of which some are in backticks."""
     parts = _PART.findall(path)
     return [part[1:-1].replace("``", "`") if part[:1] == "`" else part for part in parts]
@@ -85,7 +85,7 @@ def profile_columns(sample: Sample, folder_columns: Iterable[str]) -> list[Colum
         )
         for path, values in _leaves(sample.records, "", 0)
     ]
-    taken = {_split_path(column.path)[0].lower() for column in columns}
+    taken = {split_path(column.path)[0].lower() for column in columns}
     return [each for column in columns for each in (column, *_fields_of_json(column, taken))]
 
 
@@ -167,7 +167,7 @@ def _fields_of_json(column: ColumnProfile, taken: set[str]) -> Iterator[ColumnPr
         return
     text = f"cast({column.sql} as string)" if column.kind == "binary" else column.sql
     for path, values in _leaves(objects, "", 0):
-        parts, name = _split_path(path), _derived_name(path, taken)
+        parts, name = split_path(path), _derived_name(path, taken)
         if not name or any(set(part) & set("'\\?") for part in parts):
             continue
         json_path = "".join(f".{part}" if _PLAIN.fullmatch(part) else f"[\\'{part}\\']" for part in parts)
@@ -255,7 +255,7 @@ def reader_columns(columns: Sequence[ColumnProfile]) -> dict[str, str]:
     for column in columns:
         if column.derived or column.is_folder:
             continue
-        node, parts = tree, _split_path(column.path)
+        node, parts = tree, split_path(column.path)
         for part in parts[:-1]:
             node = node.setdefault(part, {})
         node[parts[-1]] = "string" if "struct<>" in column.kind else column.kind

@@ -13,7 +13,7 @@ from backstream.definition.run_sections import Quality
 from backstream.definition.source_section import Source
 from backstream.eventtime.instants import DAY_MS, duration_ms, duration_text, instant_text, utc_datetime
 from backstream.runs.table_schemas import RESULT_COLUMNS
-from backstream.source.archive.columns import ColumnProfile, left_out_lines, reader_columns
+from backstream.source.archive.columns import ColumnProfile, left_out_lines, reader_columns, split_path
 from backstream.source.archive.evidence import Evidence, rounded_duration
 from backstream.source.archive.roles import QUANTILES, suggest_delay_ms
 from backstream.source.archive.sampled import shown_text
@@ -110,15 +110,21 @@ def _source_lines(evidence: Evidence, settings: Settings) -> Iterator[str]:
         yield _with_comment(f"time_zone = {_text(settings.time_zone)}", "of times that are written without a zone")
     for key, choice in (("partition", roles.partition), ("sequence", roles.sequence)):
         if choice.value:
-            yield _with_comment(f"{key} = {_text(choice.value)}", _distinct(evidence, choice.value))
+            yield _with_comment(f"{key} = {_text(_column_key(choice.value))}", _distinct(evidence, choice.value))
     if roles.key.value:
         comment = f"one row per key and window; {_distinct(evidence, roles.key.value)}"
-        yield _with_comment(f"key = [{_text(roles.key.value)}]", comment)
+        yield _with_comment(f"key = [{_text(_column_key(roles.key.value))}]", comment)
     elif roles.key.candidates:
-        yield f"# key = [{_text(roles.key.candidates[0])}]"
+        yield f"# key = [{_text(_column_key(roles.key.candidates[0]))}]"
     if roles.deduplicate_on:
-        names = ", ".join(map(_text, roles.deduplicate_on))
+        names = ", ".join(_text(_column_key(path)) for path in roles.deduplicate_on)
         yield _with_comment(f"deduplicate_on = [{names}]", "records with the same values are duplicates")
+
+
+def _column_key(path: str) -> str:
+    """Return a column as keys name it; only in paths of fields are names with dots in backticks."""
+    name, *fields = split_path(path)
+    return path if fields or "." in name else name
 
 
 def _time_lines(key: str, time: SampledTime) -> Iterator[str]:

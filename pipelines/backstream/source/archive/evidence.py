@@ -13,7 +13,6 @@ from backstream.eventtime.instants import DAY_MS, SECOND_MS, duration_text, inst
 from backstream.source.archive.columns import ColumnProfile, left_out_lines, profile_columns
 from backstream.source.archive.date_pairs import join_dates_and_clocks
 from backstream.source.archive.files import Archive, list_archive
-from backstream.source.archive.log_formats import ACCESS_LOG
 from backstream.source.archive.preset_names import Preset
 from backstream.source.archive.presets import apply_preset, detect_preset
 from backstream.source.archive.roles import (
@@ -126,8 +125,6 @@ def examine_archive(location: str, preset: Preset | None, event_time: str | None
     columns: Sequence[ColumnProfile] = profile_columns(sample, archive.folder_columns)
     if not archive.is_log:
         columns = [*columns, *join_dates_and_clocks(columns)]
-    if preset is None and archive.format == ACCESS_LOG:
-        preset = Preset.WEB_LOGS
     preset = preset or detect_preset(columns)
     if preset:
         columns, roles = apply_preset(preset, columns)

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-ACCESS_LOG = "access log"
-OLD_SYSLOG = "syslog of RFC 3164"
 _COMMENT = "#"
 _MIN_SHARE = 0.8
 """A log has at least this share of lines in its form."""
@@ -175,10 +173,10 @@ def _extract(pattern: re.Pattern[str], group: int, null: str, record: Mapping[st
 
 _SYSLOG = "^<[0-9]{1,3}>1 ([^ ]+) ([^ ]+) ([^ ]+) ([^ ]+) ([^ ]+) (.*)$"
 _SYSLOG_GROUPS = {"logged_at": 1, "host": 2, "app": 3, "process_id": 4, "message_id": 5, "message": 6}
-_RSYSLOG = (
-    "^(?:<[0-9]{1,3}>)?([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(?:Z|[+-][0-9:]+)?)"
-    " ([^ ]+) ([A-Za-z0-9_./-]+)[^:]*: (.*)$"
-)
+_AFTER_TIME = " ([^ ]+) ([A-Za-z0-9_./-]+)[^:]*: (.*)$"
+_RSYSLOG = "^(?:<[0-9]{1,3}>)?([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(?:Z|[+-][0-9:]+)?)" + _AFTER_TIME
+_OLD_SYSLOG = "^(?:<[0-9]{1,3}>)?([A-Z][a-z]{2} [ 0-9][0-9] [0-9:]{8})" + _AFTER_TIME
+"""Lines of RFC 3164, whose times have no year."""
 _RSYSLOG_GROUPS = {"logged_at": 1, "host": 2, "app": 3, "message": 4}
 _QUOTED = r'"(?:[^"\\]++|\\.)*+"'
 _PAIR = rf"[^ =]+=(?:{_QUOTED}|[^ ]*)"
@@ -205,13 +203,9 @@ def _first_value(first: DerivedColumn, second: DerivedColumn, record: Mapping[st
     return second.compute(record) if value is None else value
 
 
-def _without_year(_: Sequence[str]) -> LogLayout:
-    return LogLayout((_LINE,), _ONE_COLUMN)
-
-
 _INSTANT = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z"
 _FORMATS: Mapping[str, _LogFormat] = {
-    ACCESS_LOG: _LogFormat(
+    "access log": _LogFormat(
         re.compile(r'\S+ \S+ \S+ \[\d{2}/\w{3}/\d{4}:\d{2}:\d{2}:\d{2} [+-]\d{4}\] "'), _access_log
     ),
     "AWS load balancer log": _LogFormat(
@@ -233,6 +227,6 @@ _FORMATS: Mapping[str, _LogFormat] = {
     "Zeek log": _LogFormat(re.compile("#fields\t"), _zeek, is_header=True),
     "syslog of RFC 5424": _LogFormat(re.compile(_SYSLOG), partial(_from_line, _SYSLOG_GROUPS, _SYSLOG)),
     "syslog with ISO 8601 times": _LogFormat(re.compile(_RSYSLOG), partial(_from_line, _RSYSLOG_GROUPS, _RSYSLOG)),
-    OLD_SYSLOG: _LogFormat(re.compile(r"(?:<\d{1,3}>)?[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ "), _without_year),
+    "syslog of RFC 3164": _LogFormat(re.compile(_OLD_SYSLOG), partial(_from_line, _RSYSLOG_GROUPS, _OLD_SYSLOG)),
     "logfmt": _LogFormat(_LOGFMT_LINE, _logfmt),
 }

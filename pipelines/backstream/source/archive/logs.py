@@ -9,7 +9,7 @@ from itertools import chain, islice
 from backstream.errors import PlanError
 from backstream.source.archive.encodings import is_decoded, open_decoded
 from backstream.source.archive.files import Archive, ArchiveFile
-from backstream.source.archive.log_formats import OLD_SYSLOG, layout_of_log
+from backstream.source.archive.log_formats import layout_of_log
 from backstream.source.archive.sampled import Record, Sample
 
 _SEEN_LINES = 1_000
@@ -20,14 +20,8 @@ def read_log(archive: Archive, file: ArchiveFile, sample: Sample) -> Iterator[Re
     """Yield the records of a log.
 
     Raises:
-        PlanError: when the times of the lines are not complete, or a file has other columns than the first one.
+        PlanError: when a file has other columns than the first one.
     """
-    if archive.format == OLD_SYSLOG:
-        msg = (
-            f"the times in {file.path} have no year, as in each {archive.format} (--from)\n\n"
-            "hint: write ISO 8601 times, e.g., with the template RSYSLOG_FileFormat of rsyslog"
-        )
-        raise PlanError(msg)
     with open_decoded(archive.open(file), sample.encoding) as text:
         lines = (line.rstrip("\n") for line in text)
         seen = list(islice(lines, _SEEN_LINES))

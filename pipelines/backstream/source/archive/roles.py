@@ -232,7 +232,8 @@ def suggest_aggregates(columns: Sequence[ColumnProfile]) -> dict[str, str]:
     measures = [
         column
         for column in columns
-        if column.kind in ("double", "bigint") and any(word in column.name for word in _MEASURE_NAMES)
+        if column.kind.startswith(("double", "bigint", "decimal"))
+        and any(word in column.name for word in _MEASURE_NAMES)
     ]
     named = {_column_name(column): f"sum({column.sql})" for column in measures[:2]}
     return {"events": "count(*)", **{f"sum_{name}": call for name, call in named.items()}}
