@@ -47,9 +47,9 @@ def test_syslog_without_years_is_read_as_soon_as_the_user_adds_the_year(
 
     assert str(raised.value) == (
         "no column of messages holds times: timestamps, ISO 8601, a pattern of Spark, or numbers since 1970"
-        " (--from)\n  the likeliest is logged_at, e.g., 'Jan  8 06:00:00', which has no year\n  the columns are line,"
-        " logged_at, host, app, message\n\nhint: write a definition with --event-time logged_at, and complete"
-        " event_time with SQL that adds the year"
+        " (--from)\n  the likeliest is logged_at, e.g., 'Jan  8 06:00:00', which has no year\n"
+        "  the columns are line, logged_at, host, app, message\n\n"
+        "hint: write a definition with --event-time logged_at, and complete event_time with SQL that adds the year"
     )
     assert (found.read, found.unreadable) == (4, 0)
     assert sorted((f"{at:%Y-%m-%d %H:%M}", app) for at, app in found.rows) == [
