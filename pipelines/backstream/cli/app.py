@@ -10,14 +10,17 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
 from backstream import __version__
 from backstream.errors import BackstreamError, QualityError
+from backstream.runs.home import Home
 from backstream.runs.plan import Mode
 from backstream.runs.settings import misspelt_variables, provide_settings
+from backstream.storage.traces import describe_error, keep_trace
 from backstream.workflow.requested_range import RangeNames
 
 app = typer.Typer(
@@ -127,9 +130,11 @@ OutputFormatOption = Annotated[OutputFormat, typer.Option("--format", help="Outp
 
 @contextmanager
 def report_errors() -> Iterator[None]:
-    """Print errors of the user or the machine as messages instead of tracebacks, and exit."""
+    """Print errors as messages instead of tracebacks, and exit; the trace of an unexpected one goes to a file."""
     try:
         yield
+    except (typer.Exit, typer.Abort, typer.BadParameter):
+        raise
     except BackstreamError as error:
         print(f"error: {error}", file=sys.stderr)
         raise typer.Exit(2 if isinstance(error, QualityError) else 1) from None
@@ -138,6 +143,13 @@ def report_errors() -> Iterator[None]:
             raise
         print(f"error: {error.strerror}: {error.filename}", file=sys.stderr)
         raise typer.Exit(1) from None
+    except Exception as error:  # noqa: BLE001 - the trace is kept, and the status is an error
+        print(f"error: {describe_error(error)}\n  {keep_trace(error, _find_traces)}", file=sys.stderr)
+        raise typer.Exit(1) from None
+
+
+def _find_traces() -> Path:
+    return Home.from_environment().errors
 
 
 def _print_version(is_wanted: bool) -> None:

@@ -73,7 +73,7 @@ class StoredRecords(Section):
 
 
 def _require_complete_reading(options: Mapping[str, str]) -> None:
-    """Check that no option leaves out records or files without a word, and that the encoding is known."""
+    """Check that options have valid values, and that none leaves out records or files without a word."""
     for name, value in options.items():
         if name.lower() in ("encoding", "charset"):
             try:
@@ -81,11 +81,22 @@ def _require_complete_reading(options: Mapping[str, str]) -> None:
             except LookupError:
                 msg = f'options.{name} must be an encoding such as "UTF-16" or "windows-1252", got {value!r}'
                 raise ValueError(msg) from None
+        if name.lower() in _BOOLEANS and value.lower() not in ("true", "false"):
+            msg = f"options.{name} must be true or false, got {value!r}"
+            raise ValueError(msg)
+        if name.lower() in _CHARACTERS and len(value.replace("\\t", "\t")) > 1:
+            msg = f"options.{name} must be one character or empty, got {value!r}"
+            raise ValueError(msg)
+        if name.lower() in ("sep", "delimiter", "linesep") and not value:
+            msg = f"options.{name} must not be empty"
+            raise ValueError(msg)
         if remedy := _INCOMPLETE.get(name.lower()):
             msg = f"options.{name} is not allowed, because records would be left out and not counted: {remedy}"
             raise ValueError(msg)
 
 
+_BOOLEANS = {"header", "multiline", "ignoreleadingwhitespace", "ignoretrailingwhitespace", "columnpruning"}
+_CHARACTERS = {"quote", "escape", "comment", "chartoescapequoteescaping"}
 _INCOMPLETE = {
     "mode": "unreadable records go to quarantine",
     "columnnameofcorruptrecord": "unreadable records go to quarantine",

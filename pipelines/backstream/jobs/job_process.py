@@ -12,16 +12,13 @@ import socket
 import sys
 import threading
 import time
-import traceback
-import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
 from backstream.errors import NO_RETRY_STATUS, BackstreamError
-from backstream.spark.failures import describe_unexpected_error
-from backstream.storage.files import write_text
+from backstream.storage.traces import describe_error, keep_trace
 from backstream.variables import ERROR_FILE_VARIABLE, TASK_VARIABLE
 
 
@@ -41,7 +38,7 @@ def run_job(job: Callable[[], None], find_traces: Callable[[], Path]) -> int:
         _report(f"{type(error).__name__}: {error}")
         return 1 if error.is_retryable else NO_RETRY_STATUS
     except Exception as error:  # noqa: BLE001 - the trace is kept, and the status is an error
-        _report(f"{describe_unexpected_error(error)}\n  {_keep_trace(error, find_traces)}")
+        _report(f"{describe_error(error)}\n  {keep_trace(error, find_traces)}")
         return 1
     return 0
 
@@ -51,18 +48,6 @@ def _report(sentence: str) -> None:
     if name := os.environ.get(ERROR_FILE_VARIABLE):
         with suppress(OSError):  # the log has the sentence too
             Path(name).write_text(sentence, encoding="utf-8")
-
-
-def _keep_trace(error: Exception, find_folder: Callable[[], Path]) -> str:
-    """Write the trace to a file and return a sentence that names it; without a writable disk, print the trace."""
-    trace = "".join(traceback.format_exception(error))
-    try:
-        file = find_folder() / f"{uuid.uuid4().hex[:8]}.txt"
-        write_text(file, trace)
-    except (BackstreamError, OSError):
-        print(trace, file=sys.stderr)  # noqa: T201 - people read the log
-        return "the trace is above"
-    return f"the trace is in {file}"
 
 
 TASK_ENDED_STATUS = 143

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.errors import (
     ArithmeticException,
@@ -29,6 +29,8 @@ from backstream.spark.source import file_uri
 from backstream.storage.files import write_text
 
 _OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
+_MAX_REASON = 400
+"""The longest reason in a message, in characters."""
 _STOPPED = (
     "SparkContext was shut down",
     "stopped SparkContext",
@@ -118,14 +120,31 @@ def expression_error(error: PySparkException, chunks: str, definition: str) -> S
         chunks: the chunks of the job.
         definition: the file of the definition.
     """
-    reason = _ADVICE.sub("", " ".join(str(error).partition("SQLSTATE")[0].split()))
-    fragments = [context.fragment() for context in error.getQueryContext()]
-    named = f" in {fragments[0]!r}" if fragments and fragments[0] else ""
+    fragment = find_fragment(error)
+    named = f" in {fragment!r}" if fragment else ""
     return SpecError(
-        f"could not compute {chunks}: {reason}{named}\n\n"
-        f"hint: change the expression in {definition}: cast to a wider type, e.g., decimal(38,0), or use "
-        "a function that returns null, e.g., try_cast"
+        f"could not compute {chunks}: {spark_reason(error)}{named}\n\n"
+        f"hint: change the expression in {definition}: {EXPRESSION_HINT}"
     )
+
+
+EXPRESSION_HINT = "cast to a wider type, e.g., decimal(38,0), or use a function that returns null, e.g., try_cast"
+"""Advice for an expression that has no value for a record."""
+
+
+def find_fragment(error: Exception) -> str:
+    """Return the part of an expression that an error of Spark is about; empty if it is unknown."""
+    contexts = error.getQueryContext() if isinstance(error, PySparkException) else []
+    return next((fragment for context in contexts if (fragment := context.fragment())), "")
+
+
+def spark_reason(error: Exception) -> str:
+    """Return the reason of an error of Spark in one line, without Java's trace and advice about settings."""
+    text = str(error)
+    if isinstance(error, Py4JJavaError):
+        causes = _CAUSE.findall(text)
+        text = causes[-1] if causes else str(error.java_exception.getMessage())
+    return _ADVICE.sub("", " ".join(text.partition("SQLSTATE")[0].split()))[:_MAX_REASON]
 
 
 def unreadable_file_error(message: str, plan: Plan) -> ContractError | None:
@@ -149,13 +168,6 @@ def unreadable_file_error(message: str, plan: Plan) -> ContractError | None:
         f"cannot read input file {path}: {reason}{cause}\n  Spark's full message is in {log_file}\n\n"
         'hint: restore the file, move it away, or set source.corrupt_files = "skip"; then create a new plan'
     )
-
-
-def describe_unexpected_error(error: Exception) -> str:
-    """Return an error without a trace, as a line: the deepest cause that Java names, or else the first line."""
-    text = str(error)
-    lines = [*_CAUSE.findall(text)[-1:], *text.strip().splitlines()[:1], "no message"]
-    return f"{type(error).__name__}: {_shorten(lines[0])}"
 
 
 def _find_input_path(uri: str, plan: Plan) -> str | None:

@@ -10,6 +10,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
+    BooleanType,
     DataType,
     DoubleType,
     FloatType,
@@ -100,7 +101,7 @@ def select_prepared_columns(rows: DataFrame, preparation: Preparation) -> DataFr
         columns[FILE] = F.col(FILE)
     columns[LINE] = F.lit(None).cast("long")  # `number_malformed_lines` sets it
     if source.where:
-        condition = _resolve_expression(rows, "source.where", source.where, preparation)
+        condition = _resolve_condition(rows, source.where, preparation)
         columns[IS_KEPT] = malformed.isNotNull() | F.coalesce(condition, F.expr("false"))
     # Conditions use an instant, too. Spark parses a text once if the instant is a column, and else once per use.
     return rows.withColumns(instants).select(*(column.alias(name) for name, column in columns.items()))
@@ -160,6 +161,16 @@ def _resolve_expression(rows: DataFrame, key: str, expression: str, preparation:
             f"\n\nhint: the source has {names}"
         )
         raise SpecError(msg) from None
+    return column
+
+
+def _resolve_condition(rows: DataFrame, condition: str, preparation: Preparation) -> Column:
+    column = _resolve_expression(rows, "source.where", condition, preparation)
+    kind = rows.select(column).schema.fields[0].dataType
+    if not isinstance(kind, BooleanType):
+        given = f"{kind.simpleString()} from {condition!r}"
+        msg = f"source.where must be true or false, got {given} ({preparation.where})"
+        raise SpecError(msg)
     return column
 
 

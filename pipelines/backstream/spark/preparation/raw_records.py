@@ -20,12 +20,13 @@ from pyspark.sql.types import LongType
 from backstream.definition.prepared_columns import FILE
 from backstream.definition.source_section import Source
 from backstream.definition.values import TimeUnit
-from backstream.errors import ContractError, StorageError
+from backstream.errors import ContractError, SpecError, StorageError
 from backstream.source.column_types import quote_column
 from backstream.source.files import read_error_text
 from backstream.source.reader import UnreadableError
 from backstream.source.text_files import group_by_header, has_header, require_known_compressions
 from backstream.source.wildcards import split_pattern
+from backstream.spark.failures import EXPRESSION_ERRORS, EXPRESSION_HINT, find_fragment, spark_reason
 from backstream.spark.preparation.prepared_columns import first_sentence, instant_of_number
 from backstream.spark.preparation.settings import MALFORMED, LineFiles, Preparation
 from backstream.spark.source import file_uri
@@ -226,6 +227,7 @@ def explain_damaged_files(preparation: Preparation, paths: Sequence[str]) -> Ite
 
     Raises:
         DamagedFileError: with the file, and the innermost reason.
+        SpecError: with the key, if a setting of the source is wrong.
         StorageError: when a file was removed since it was listed; the next preparation lists the files again.
     """
     try:
@@ -247,8 +249,42 @@ def explain_damaged_files(preparation: Preparation, paths: Sequence[str]) -> Ite
             msg = f"Spark cannot read the source: {first_sentence(error)} ({preparation.where}, source.path)"
             raise ContractError(msg) from None
         if failed is None:
-            raise
+            raise _preparation_error(error, preparation, paths) from error
         causes = _CAUSE.findall(text[failed.end() :])
         reason = causes[-1] if causes else "Spark cannot read it"
         path = unquote(urlparse(failed[1]).path)
         raise DamagedFileError(preparation.addresses.get(path, path), reason, preparation.where) from None
+
+
+def _preparation_error(error: Exception, preparation: Preparation, paths: Sequence[str]) -> SpecError:
+    """Return the error for a setting of the source that has no meaning, or no value for a record."""
+    more = f" and {len(paths) - 1:,} more files" if len(paths) > 1 else ""
+    files = f"{preparation.addresses.get(paths[0], paths[0])}{more}" if paths else "files"
+    fragment, reason = find_fragment(error), spark_reason(error)
+    key = _find_key(preparation.source, fragment, reason)
+    named = f" in {fragment!r}" if fragment else ""
+    hint = EXPRESSION_HINT if isinstance(error, EXPRESSION_ERRORS) and fragment else f"change {key}"
+    return SpecError(f"cannot prepare {files}: {reason}{named} ({preparation.where}, {key})\n\nhint: {hint}")
+
+
+_LITERAL = re.compile(r"(?<=')\w+(?=')|\b\d{2,}\b")
+"""A text of one word, or a number, in SQL."""
+
+
+def _find_key(source: Source, fragment: str, reason: str) -> str:
+    """Return the key of the source that an error of Spark is about; the source if it is not known."""
+    expressions = {
+        "event_time": source.event_time,
+        "arrival_time": source.arrival_time or "",
+        "where": source.where or "",
+        **{f"derive.{name}": expression for name, expression in source.derive.items()},
+    }
+    found = [key for key, expression in expressions.items() if fragment and fragment in expression]
+    options = source.options.items()
+    found += [f"options.{name}" for name, _ in options if name.lower() in reason.lower()]
+    found += [f"options.{name}" for name, value in options if value and value in reason]
+    words = {*re.findall(r"\w+", reason)}
+    found += [key for key, expression in expressions.items() if words & {*_LITERAL.findall(expression)}]
+    lengths = {*re.findall(r"\d{2,}", reason)}
+    found += [f"columns.{name}" for name, kind in source.columns.items() if lengths & {*re.findall(r"\d+", kind)}]
+    return f"source.{found[0]}" if found else "source"
