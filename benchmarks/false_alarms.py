@@ -62,7 +62,7 @@ def flights() -> pd.DataFrame:
     )
     hours["completeness"] = hours["events"] / hours["expected"]
     with_drops: pd.DataFrame = hours.rename(columns={"origin": "source_partition"}).assign(dropped=0)
-    return with_drops
+    return with_drops.assign(windows=1, last_start=with_drops["window_start"])
 
 
 def synthetic(seed: int) -> pd.DataFrame:
@@ -79,6 +79,8 @@ def synthetic(seed: int) -> pd.DataFrame:
             {
                 "source_partition": f"p{number}",
                 "window_start": pd.Timestamp("2018-01-01", tz="UTC").as_unit("ms") + hour * _HOUR,
+                "last_start": pd.Timestamp("2018-01-01", tz="UTC").as_unit("ms") + hour * _HOUR,
+                "windows": 1,
                 "events": counts,
                 "late": late if number == 0 else 0,
                 "dropped": 0,
@@ -108,7 +110,10 @@ def measure_runs(year: pd.DataFrame, run_ms: int, bands: Bands) -> pd.DataFrame:
         found = bands_frame(run, past, bands)
         past_cells = cells[(cells_ms >= first_ms) & (cells_ms < since_ms)]
         run_cells = cells[(cells_ms >= since_ms) & (cells_ms < end_ms)]
-        is_empty, is_limited = run_cells["events"] == 0, find_never_empty(run_cells, past_cells, bands)
+        never_empty = pd.MultiIndex.from_frame(find_never_empty(past_cells, bands))
+        time_of_week = run_cells["window_start"].dt.as_unit("ms").astype("int64") % WEEK_MS
+        at = pd.MultiIndex.from_arrays([run_cells["source_partition"], time_of_week])
+        is_empty, is_limited = run_cells["events"] == 0, pd.Series(at.isin(never_empty), run_cells.index)
         rates = past["events"].groupby((since_ms - starts_ms[past.index] - 1) // run_ms).sum()
         late = (run["late"].sum() + run["dropped"].sum()) / max(run["events"].sum(), 1)
         rows.append(
@@ -133,7 +138,7 @@ def _all_cells(windows: pd.DataFrame) -> pd.DataFrame:
     hours = pd.date_range(starts.min(), starts.max(), freq=_HOUR).as_unit("ms")
     cells = pd.MultiIndex.from_product([partitions, hours], names=["source_partition", "window_start"])
     counts: pd.DataFrame = windows.set_index(cells.names)[["events"]].reindex(cells, fill_value=0).reset_index()
-    return counts
+    return counts.assign(windows=1, last_start=counts["window_start"])
 
 
 def count_alarms(runs: pd.DataFrame, outside_ratio: float) -> pd.Series:

@@ -259,7 +259,8 @@ def _write_file(plan: Plan, suffix: str, name: str, content: Mapping[str, object
 def _write_audit(path: Path) -> None:
     """Write an audit frame with the windows of a run of some days, and the columns that later runs read."""
     columns = {
-        "window_start": pa.array(np.arange(_WINDOWS), INSTANT),
+        **{name: pa.array(np.arange(_WINDOWS), INSTANT) for name in ("window_start", "window_end", "last_start")},
+        "windows": np.ones(_WINDOWS, np.int64),
         "is_expected": np.ones(_WINDOWS, bool),
         **{name: np.ones(_WINDOWS, np.int64) for name in ("events", "late", "dropped")},
         "completeness": np.ones(_WINDOWS),

@@ -154,7 +154,9 @@ def _window_frame(since_ms: int, until_ms: int) -> pd.DataFrame:
     shares = {"late_ratio": 0.021, "dropped_ratio": 0.003, "completeness": 1.0}
     bands = {"has_band": False, "is_limited": True, "band_low": 0.0, "band_high": 0.0}
     frame = frame.assign(**counts, **zeros, **flags, **shares, **bands)
-    return frame.assign(copies=1, is_count_known=False)[WINDOW_COLUMNS]
+    return frame.assign(copies=1, windows=1, last_start=frame["window_start"], is_count_known=False)[
+        WINDOW_COLUMNS
+    ]
 
 
 def _checks(row: RunRow) -> Iterator[dict[str, object]]:

@@ -179,6 +179,7 @@ def frame_of(
     frame["completeness"] = frame["is_present"].astype("float64")
     frame["is_counted_on"] = frame["is_present"]
     frame = frame.assign(has_band=True, is_limited=True, band_low=60.0, band_high=170.0)
+    frame = frame.assign(windows=1, last_start=frame["window_start"])
     return frame[WINDOW_COLUMNS]
 
 

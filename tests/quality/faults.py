@@ -47,7 +47,12 @@ def past_weeks(weeks: int = 4, **values: float) -> pd.DataFrame:
     starts = pd.to_datetime(pd.Series(list(hours)), unit="ms", utc=True).dt.as_unit("ms")
     usual = {"events": 100.0, "late_ratio": 0.02, "completeness": 1.0} | values
     counts = {"events": usual["events"] / 2, "late": usual["events"] / 2 * usual["late_ratio"], "dropped": 0}
-    hours_of_both = {"window_start": starts, "completeness": usual["completeness"]} | counts
+    hours_of_both = {
+        "window_start": starts,
+        "last_start": starts,
+        "windows": 1,
+        "completeness": usual["completeness"],
+    } | counts
     return pd.concat([pd.DataFrame({"source_partition": name} | hours_of_both) for name in ("a", "b")])
 
 

@@ -23,6 +23,7 @@ from backstream.quality.audit_frame import (
     partitions_frame,
     run_frame,
 )
+from backstream.quality.window_rows import list_windows
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import ArrivalOrder, Chunk, Mode, Plan
 
@@ -86,7 +87,8 @@ def timetable(folder: Path, *rows: tuple[str, str]) -> dict[str, str]:
 
 
 def cells(frame: pd.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
-    shown = frame.assign(window_start=frame["window_start"].dt.strftime("%H:%M"))
+    listed = list_windows(frame)
+    shown = listed.assign(window_start=listed["window_start"].dt.strftime("%H:%M"))
     return list(shown[["source_partition", "window_start", *columns]].itertuples(index=False, name=None))
 
 
@@ -402,6 +404,7 @@ def test_a_run_of_a_local_day_expects_the_windows_of_that_day(day: str, hours: i
 
     frame = audit_frame(plan(since, until), definition(expected_partitions=["a"]), metrics().iloc[:0])
 
+    frame = list_windows(frame)
     local = frame["window_start"].dt.tz_convert(NEW_YORK).dt.date == date.fromisoformat(day)
     assert local.sum() == hours
     assert frame[local]["is_expected"].all()
@@ -416,6 +419,7 @@ def test_a_local_day_expects_as_many_hourly_windows_as_its_clock_has_hours(day: 
         plan(since.isoformat(), until.isoformat()), definition(expected_partitions=["a"]), metrics().iloc[:0]
     )
 
+    frame = list_windows(frame)
     assert len(frame) == hours
     assert frame["is_expected"].all()
     assert frame["window_start"].is_monotonic_increasing

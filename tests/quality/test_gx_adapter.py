@@ -9,7 +9,7 @@ import sys
 CHILD = """
 import json, sys
 import pandas as pd
-from backstream.quality.gx_adapter import ExpectationFrames, import_library, validate_expectation
+from backstream.quality.gx_adapter import ExpectationFrames, import_library
 
 import_library()
 after_import = sorted({"altair", "scipy.stats", "grpc", "pyspark.sql.connect"} & sys.modules.keys())
@@ -17,8 +17,7 @@ frame = pd.DataFrame({"page": ["home", "home", "cart", "cart"]})
 type_name = "expect_column_kl_divergence_to_be_less_than"
 weights = {"values": ["home", "cart"], "weights": [0.5, 0.5]}
 kwargs = {"partition_object": weights, "threshold": 0.1, "column": "page"}
-batch = ExpectationFrames({"clicks": frame}).batch("clicks", type_name, kwargs)
-result = validate_expectation(batch, type_name, kwargs, frame)
+result = ExpectationFrames({"clicks": frame}).validate("clicks", type_name, kwargs)
 import scipy.stats
 import pyspark.sql.connect.session
 print(json.dumps([after_import, result.is_met, result.error, round(scipy.stats.norm.cdf(0), 3)]))

@@ -18,9 +18,9 @@ def frame_of(*events: int, is_banded: bool = True) -> pd.DataFrame:
     parts = [part for count in events for part in (count // 2, count - count // 2)]
     starts = pd.to_datetime(pd.Series(starts_ms), unit="ms", utc=True)
     low, high = (8.0, 12.0) if is_banded else (0.0, 0.0)
-    return pd.DataFrame(
-        {"window_start": starts, "events": parts, "has_band": is_banded, "band_low": low, "band_high": high}
-    )
+    counts = {"windows": 1, "events": parts, "late": 0, "dropped": 0, "completeness": 1.0}
+    band = {"has_band": is_banded, "band_low": low, "band_high": high}
+    return pd.DataFrame({"window_start": starts, "last_start": starts} | counts | band)
 
 
 def test_a_window_outside_its_band_has_a_mark_and_a_text() -> None:

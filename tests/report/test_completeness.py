@@ -17,6 +17,8 @@ def windows(*rows: tuple[str, int, int, int], is_count_known: bool = True) -> pd
     return frame.assign(
         window_start=pd.to_datetime(starts_ms, unit="ms", utc=True).dt.as_unit("ms"),
         window_end=pd.to_datetime(starts_ms + HOUR_MS, unit="ms", utc=True).dt.as_unit("ms"),
+        last_start=pd.to_datetime(starts_ms, unit="ms", utc=True).dt.as_unit("ms"),
+        windows=1,
         is_expected=is_expected,
         is_present=frame["events"] > 0,
         in_range=True,

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from tests.browser.seed import FIRST_MS, PARTITIONS, frame_of, leave, plan_of
 
+from backstream.definition.loader import parse_definition
 from backstream.eventtime.instants import DAY_MS, HOUR_MS
 from backstream.quality.bands import READ_OF_WINDOWS, WEEK_MS
 from backstream.runs.home import Home
@@ -15,6 +16,14 @@ from backstream.runs.status import RunStatus
 from backstream.workflow.past_windows import load_past_windows
 
 NOW_MS = FIRST_MS + 5 * WEEK_MS
+
+
+def past_of(home: Home, max_weeks: int) -> pd.DataFrame:
+    """Return the past windows of a run of one day."""
+    plan = plan_of(home, "flights", NOW_MS, NOW_MS + DAY_MS, trigger="new")
+    return load_past_windows(
+        plan, parse_definition(plan.definition | {"quality": {"bands": {"max_weeks": max_weeks}}}, "test")
+    )
 
 
 def test_a_past_window_is_that_of_the_newest_published_run_within_the_weeks(tmp_path: Path) -> None:
@@ -27,10 +36,10 @@ def test_a_past_window_is_that_of_the_newest_published_run_within_the_weeks(tmp_
     refused = plan_of(home, "flights", NOW_MS - DAY_MS, NOW_MS, trigger="refused")
     leave(home, refused, restated.assign(events=999), RunStatus.REFUSED, [], NOW_MS + 2)
 
-    found = load_past_windows(plan_of(home, "flights", NOW_MS, NOW_MS + DAY_MS, trigger="new"), 2)
+    found = past_of(home, 4)
 
     assert list(found.columns) == READ_OF_WINDOWS
-    assert len(found) == 2 * WEEK_MS // HOUR_MS * len(PARTITIONS)
+    assert len(found) == 4 * WEEK_MS // HOUR_MS * len(PARTITIONS)
     assert not found.duplicated(["source_partition", "window_start"]).any()
     last_day = found[found["window_start"] >= restated["window_start"].min()]
     assert list(last_day["events"]) == list(restated["events"])
@@ -41,7 +50,7 @@ def test_a_run_whose_files_were_deleted_or_in_another_mode_gives_no_window(tmp_p
     old = plan_of(home, "flights", FIRST_MS, NOW_MS, trigger="old")
     leave(home, old, frame_of(FIRST_MS, NOW_MS), RunStatus.PUBLISHED, [], NOW_MS)
     old.folder.audit_frame.unlink()
-    assert load_past_windows(plan_of(home, "flights", NOW_MS, NOW_MS + DAY_MS, trigger="new"), 13).empty
+    assert past_of(home, 13).empty
 
 
 def test_a_past_run_whose_file_cannot_be_read_is_left_out_and_named(
@@ -61,7 +70,7 @@ def test_a_past_run_whose_file_cannot_be_read_is_left_out_and_named(
     pd.read_parquet(no_late).drop(columns="late").to_parquet(no_late)
     pd.read_parquet(no_expected).drop(columns="is_expected").to_parquet(no_expected)
 
-    found = load_past_windows(plan_of(home, "flights", NOW_MS, NOW_MS + DAY_MS, trigger="new"), 2)
+    found = past_of(home, 4)
 
     assert list(found["events"]) == list(pd.read_parquet(whole)["events"])
     named = [f"the bands leave out past run {plan.run_id}: cannot read {file}: " for plan, file in files[:3]]
@@ -79,7 +88,7 @@ def test_a_run_whose_range_a_newer_run_has_published_is_not_read(
     again = plan_of(home, "flights", NOW_MS - 2 * DAY_MS, NOW_MS, trigger="again")
     leave(home, again, frame_of(NOW_MS - 2 * DAY_MS, NOW_MS), RunStatus.PUBLISHED, [], NOW_MS + 1)
 
-    found = load_past_windows(plan_of(home, "flights", NOW_MS, NOW_MS + DAY_MS, trigger="new"), 2)
+    found = past_of(home, 4)
 
     assert len(found) == 2 * DAY_MS // HOUR_MS * len(PARTITIONS)
     assert caplog.messages == []

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
 import pandas as pd
 import pyarrow.compute as pc
 from markupsafe import Markup
@@ -17,6 +18,7 @@ from backstream.eventtime.intervals import Interval
 from backstream.lake.reader import load_published_rows
 from backstream.pages.days import CalendarDay
 from backstream.pages.store import PageStore
+from backstream.quality.window_rows import clip_rows, count_windows, cut_rows, list_windows, starts_ms, steps_ms
 from backstream.report import completeness_map, svg
 from backstream.runs.home import Home, RunFolder
 from backstream.runs.table_schemas import RESTATEMENTS
@@ -91,14 +93,22 @@ def day_windows(folder: RunFolder, day_ms: int) -> DayWindows | None:
         frame = _load_frame(folder, day_ms)
     except (OSError, ValueError, KeyError):
         return None
-    windows = _group_by_window(frame)
-    shown = windows
-    if len(windows) > _MAX_WINDOWS:
-        shown = sorted(windows, key=lambda window: (not window.has_trouble, window.start_ms))[:_MAX_WINDOWS]
-        shown.sort(key=lambda window: window.start_ms)
+    edges_ms = np.unique(np.concatenate([starts_ms(frame), starts_ms(frame, "last_start") + 1]))
+    frame = cut_rows(frame, edges_ms)  # now a row of all source partitions has the same windows
+    count = count_windows(frame.drop_duplicates(["window_start", "window_end"]))
+    shown = _list_shown(frame)
     wide, narrow, levels = _draw_maps(frame, day_ms)
     is_known = bool(frame["is_count_known"].any())
-    return DayWindows(tuple(shown), len(windows) - len(shown), is_known, wide, narrow, levels)
+    return DayWindows(tuple(shown), count - len(shown), is_known, wide, narrow, levels)
+
+
+def _list_shown(frame: pd.DataFrame) -> list[WindowCounts]:
+    """Return the first windows, those with missing, late, or dropped events before all others, in order of time."""
+    is_missing = frame["is_expected"] & (frame["events"] == 0)
+    has_trouble = (is_missing | (frame["late"] > 0) | (frame["dropped"] > 0)).groupby(frame["window_start"])
+    is_first, limit = has_trouble.transform("any"), _MAX_WINDOWS * frame["source_partition"].nunique()
+    parts = [_group_by_window(list_windows(part, limit)) for part in (frame[is_first], frame[~is_first])]
+    return sorted([*parts[0], *parts[1]][:_MAX_WINDOWS], key=lambda window: window.start_ms)
 
 
 def load_recent_windows(records: PageStore, dataset: str, days: Sequence[CalendarDay]) -> pd.DataFrame | None:
@@ -130,10 +140,10 @@ def count_changes_by_run(home: Home, dataset: str, day_ms: int) -> dict[str, dic
 
 def _load_frame(folder: RunFolder, day_ms: int) -> pd.DataFrame:
     start, end = utc_datetime(day_ms), utc_datetime(day_ms + DAY_MS)
-    is_in_day = (pc.field("window_start") >= start) & (pc.field("window_start") < end)
+    is_in_day = (pc.field("last_start") >= start) & (pc.field("window_start") < end)
     frame = pd.read_parquet(folder.audit_frame, filters=is_in_day)
-    instants = {name: frame[name].dt.as_unit("ms") for name in ("window_start", "window_end")}
-    return frame.assign(**instants)
+    instants = {name: frame[name].dt.as_unit("ms") for name in ("window_start", "window_end", "last_start")}
+    return clip_rows(frame.assign(**instants), day_ms, day_ms + DAY_MS)
 
 
 def _group_by_window(frame: pd.DataFrame) -> list[WindowCounts]:
@@ -151,8 +161,9 @@ def _draw_maps(
 ) -> tuple[Markup | None, Markup | None, tuple[tuple[str, str], ...]]:
     if frame.empty:
         return None, None, ()
-    starts_ms = sorted(set(frame["window_start"].astype("int64")))
-    unit_ms = min((after - before for before, after in pairwise(starts_ms)), default=DAY_MS)
+    first_ms, steps = sorted(set(starts_ms(frame))), steps_ms(frame)[frame["windows"] > 1]
+    distances_ms = (after - before for before, after in pairwise(first_ms))
+    unit_ms = int(min([*distances_ms, *steps.tolist()], default=DAY_MS))
     shown = completeness_map.ChartRange(Interval(day_ms, day_ms + DAY_MS), unit_ms)
     grids = [completeness_map.time_grid(frame, shown, room) for room in (_ROOM_WIDE, _ROOM_NARROW)]
     wide, narrow = (_draw_map(grid, width) for grid, width in zip(grids, (_WIDE, _NARROW), strict=True))

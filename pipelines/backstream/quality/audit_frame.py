@@ -19,7 +19,8 @@ from backstream.eventtime.instants import DAY_MS
 from backstream.eventtime.records import Fate, count_without_fate
 from backstream.eventtime.windows import Tumbling
 from backstream.quality.evidence import RunEvidence
-from backstream.quality.expected_events import CELL, CELL_TYPES, expected_cells, times_to_ms
+from backstream.quality.expected_events import CELL, CELL_TYPES, expected_cells
+from backstream.quality.window_rows import count_windows, times_to_ms, to_instants
 from backstream.runs.manifest import Manifest, sum_fates
 from backstream.runs.plan import Plan
 from backstream.runs.table_schemas import DROPPED, QUARANTINE, WINDOWS
@@ -29,6 +30,8 @@ WINDOW_COLUMNS = [
     "source_partition",
     "window_start",
     "window_end",
+    "windows",
+    "last_start",
     "is_expected",
     "is_present",
     "in_range",
@@ -52,6 +55,10 @@ WINDOW_COLUMNS = [
 """The columns of the audit frame.
 
 Instants are UTC timestamps. Ratios are from 0 to 1; completeness may be greater.
+
+`windows`: the number of windows of the row. It is 1 for a window with events or with a count of expected events.
+Consecutive windows of a source partition without both are one row: `window_start` and `window_end` are those of
+the first window, `last_start` is the start of the last one.
 
 `is_placed`: in the range and on the grid. `is_counted_on`: expected, and has events.
 `late_ratio`: share of late or dropped events; `dropped_ratio`: share of dropped events.
@@ -137,7 +144,9 @@ _WINDOW_FATES = (Fate.ON_TIME, Fate.LATE, Fate.DROPPED)
 
 
 def audit_frame(plan: Plan, definition: Definition, metrics: pd.DataFrame) -> pd.DataFrame:
-    """Return the expected grid joined with the produced windows: one row per cell of either, in the order of time.
+    """Return the expected grid joined with the produced windows, in the order of time.
+
+    Each cell of either is in one row.
 
     Args:
         plan: the plan with the range.
@@ -151,7 +160,7 @@ def audit_frame(plan: Plan, definition: Definition, metrics: pd.DataFrame) -> pd
         SpecError, ContractError: if the expected events cannot be read, or the metrics lack a column.
     """
     produced = _sum_metrics(metrics)
-    expected = expected_cells(plan, definition, sorted(produced["source_partition"].unique()))
+    expected = expected_cells(plan, definition, produced)
     cells = expected.merge(produced, how="outer", on=CELL, indicator="origin")
     cells = cells.sort_values(CELL[::-1], ignore_index=True)
     cells["is_expected"] = cells["origin"] != "right_only"
@@ -181,6 +190,7 @@ def _fill_gaps(cells: pd.DataFrame, definition: Definition) -> pd.DataFrame:
     """Replace missing counts with zeros, and missing window ends with computed ones."""
     counts = ["expected_events", *COUNTS, "copies"]
     cells[counts] = cells[counts].fillna(0).astype("int64")
+    cells["windows"] = cells["windows"].fillna(1).astype("int64")
     end_ms = cells["window_end_ms"].fillna(cells["window_start_ms"] + definition.metric_windows.size_ms)
     cells["window_end_ms"] = end_ms.astype("int64")
     return cells
@@ -190,7 +200,8 @@ def _add_facts(cells: pd.DataFrame, plan: Plan, definition: Definition) -> pd.Da
     """Add the columns that checks read."""
     start_ms, end_ms = cells["window_start_ms"], cells["window_end_ms"]
     grid_offset_ms = (start_ms - definition.metric_windows.offset_ms) % definition.unit_ms
-    cells["window_start"], cells["window_end"] = _to_instants(start_ms), _to_instants(end_ms)
+    cells["window_start"], cells["window_end"] = to_instants(start_ms), to_instants(end_ms)
+    cells["last_start"] = to_instants(start_ms + (cells["windows"] - 1) * definition.unit_ms)
     cells["is_present"] = cells["events"] > 0
     cells["in_range"] = start_ms.between(plan.since_ms, plan.until_ms, inclusive="left")
     cells["is_aligned"] = (grid_offset_ms == 0) & (end_ms - start_ms == definition.metric_windows.size_ms)
@@ -249,7 +260,7 @@ def run_frame(
         records: the number of records in the rows to publish, by their counts; None: not counted.
     """
     row = _add_ratios(_sum_windows(windows, pd.Series("run", index=windows.index)).reindex(["run"], fill_value=0))
-    row["windows"] = len(windows)
+    row["windows"] = count_windows(windows)
     row["records_read"] = sum(manifest.events_read for manifest in manifests)
     row["unaccounted"] = sum(abs(_count_unaccounted(manifest)) for manifest in manifests)
     finished = {manifest.chunk_id for manifest in manifests}
@@ -329,8 +340,8 @@ def _count_unaccounted(manifest: Manifest) -> int:
 def _sum_windows(windows: pd.DataFrame, by: Any) -> pd.DataFrame:
     """Add up the counts of windows per group."""
     counts = windows[["expected_events", *COUNTS]].assign(
-        windows_expected=windows["is_expected"].astype("int64"),
-        windows_missing=(windows["is_expected"] & ~windows["is_present"]).astype("int64"),
+        windows_expected=windows["windows"].where(windows["is_expected"], 0),
+        windows_missing=windows["windows"].where(windows["is_expected"] & ~windows["is_present"], 0),
     )
     return counts.groupby(by).sum()
 
@@ -346,10 +357,6 @@ def _add_ratios(rows: pd.DataFrame) -> pd.DataFrame:
 def _ratio(part: Any, whole: Any) -> Any:
     """Return the share; 0 if the whole is 0."""
     return (part / whole.where(whole > 0, 1)).where(whole > 0, 0.0).astype("float64")
-
-
-def _to_instants(values_ms: Any) -> Any:
-    return pd.to_datetime(values_ms, unit="ms", utc=True).dt.as_unit("ms")
 
 
 def volume_score(value: float, past: Sequence[float]) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from backstream.definition.model import Definition
@@ -14,6 +15,7 @@ from backstream.errors import ContractError, SpecError
 from backstream.eventtime.instants import utc_datetime
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import ONLY_PARTITION
+from backstream.quality.window_rows import times_to_ms
 from backstream.runs.input_files import reason_ignored
 from backstream.runs.plan import Plan
 
@@ -23,16 +25,17 @@ CELL_TYPES = {"source_partition": "object", "window_start_ms": "int64"}
 """The types of these columns; an empty column has no type, and both sides of a join need the same."""
 
 
-def expected_cells(plan: Plan, definition: Definition, observed: Sequence[str]) -> pd.DataFrame:
-    """Return one row per source partition and window that should contain events.
+def expected_cells(plan: Plan, definition: Definition, produced: pd.DataFrame) -> pd.DataFrame:
+    """Return the cells that should contain events; consecutive ones that were not produced are one row.
 
     Args:
         plan: the plan with the range: windows that start in `[since, until)`.
         definition: the definition with the window and the expectations.
-        observed: the source partitions with events; they are expected if the definition names none.
+        produced: the cells of the metrics; their source partitions are expected if the definition names none.
 
     Returns:
-        `source_partition`, `window_start_ms`, `expected_events` (0: unknown), in the order of time.
+        `source_partition`, `window_start_ms`, `expected_events` (0: unknown), and `windows` with their number in
+        the row, in the order of time.
 
     Raises:
         SpecError: if the definition's `quality.expected` cannot be read, or is incomplete.
@@ -40,13 +43,14 @@ def expected_cells(plan: Plan, definition: Definition, observed: Sequence[str]) 
     """
     quality = definition.quality
     named = None if quality.expected_partitions == "observed" else quality.expected_partitions
+    observed = sorted(produced["source_partition"].unique())
     partitions = named or observed or _default_partitions(definition)
     if quality.expected is None:
-        return _full_grid(plan, definition, partitions)
+        return _full_grid(plan, definition, partitions, produced)
     events = _load_timetable(definition, quality.expected, _event_time_range(plan, definition))
     if "source_partition" not in events:
         events["source_partition"] = _only_partition(partitions, definition)
-    cells = _count_by_cell(plan, definition, events)
+    cells = _count_by_cell(plan, definition, events).assign(windows=1)
     return cells[cells["source_partition"].isin(named)] if named else cells
 
 
@@ -62,11 +66,34 @@ def _window_starts_ms(plan: Plan, definition: Definition) -> range:
     return range(first_ms, plan.until_ms, unit_ms)
 
 
-def _full_grid(plan: Plan, definition: Definition, partitions: Sequence[str]) -> pd.DataFrame:
-    starts_ms = list(_window_starts_ms(plan, definition))
-    grid = pd.MultiIndex.from_product([starts_ms, sorted(partitions)], names=CELL[::-1])
-    cells = grid.to_frame(index=False)[CELL].astype(CELL_TYPES)
-    return cells.assign(expected_events=0)
+def _full_grid(
+    plan: Plan, definition: Definition, partitions: Sequence[str], produced: pd.DataFrame
+) -> pd.DataFrame:
+    """Return all cells of the grid: the produced ones, and a row for each gap between two of them."""
+    names, starts_ms = sorted(partitions), _window_starts_ms(plan, definition)
+    partition = pd.Index(names).get_indexer(produced["source_partition"])
+    number, rest_ms = np.divmod(produced["window_start_ms"].to_numpy() - starts_ms.start, starts_ms.step)
+    is_on_grid = (partition >= 0) & (rest_ms == 0) & (number >= 0) & (number < len(starts_ms))
+    # The grid of a source partition begins after window -1, and ends before the window after the last one.
+    partition = np.append(partition[is_on_grid], np.repeat(np.arange(len(names)), 2))
+    number = np.append(number[is_on_grid], np.tile([-1, len(starts_ms)], len(names)))
+    order = np.lexsort((number, partition))
+    partition, number = partition[order], number[order]
+    is_produced = (number >= 0) & (number < len(starts_ms))
+    gap = np.diff(number, append=0) - 1
+    is_gap = (gap > 0) & (number < len(starts_ms))
+    cells = pd.DataFrame(
+        {
+            "source_partition": np.array(names, dtype=object)[
+                np.append(partition[is_produced], partition[is_gap])
+            ],
+            "window_start_ms": np.append(number[is_produced], number[is_gap] + 1) * starts_ms.step
+            + starts_ms.start,
+            "expected_events": 0,
+            "windows": np.append(np.ones(int(is_produced.sum()), dtype=np.int64), gap[is_gap]),
+        }
+    )
+    return cells.astype(CELL_TYPES).sort_values(CELL[::-1], ignore_index=True)
 
 
 def _count_by_cell(plan: Plan, definition: Definition, events: pd.DataFrame) -> pd.DataFrame:
@@ -123,11 +150,6 @@ def _load_timetable(definition: Definition, expected: Expected, times: Interval)
     events: pd.DataFrame = rows.rename(columns={"event_time": "event_time_ms"})
     events["event_time_ms"] = times_to_ms(events["event_time_ms"])
     return events
-
-
-def times_to_ms(times: Any) -> Any:
-    """Return a column of timestamps in epoch milliseconds; timestamps without a zone are UTC."""
-    return pd.to_datetime(times, utc=True, cache=False).dt.as_unit("ms").astype("int64")
 
 
 def _open_timetable(definition: Definition, expected: Expected) -> Any:

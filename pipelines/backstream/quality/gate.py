@@ -17,11 +17,12 @@ from backstream.eventtime.instants import duration_text
 from backstream.quality.audit_frame import NOTHING, audit_frame, partitions_frame, run_frame
 from backstream.quality.bands import add_bands, bands_frame, find_never_empty, no_past
 from backstream.quality.evidence import RunEvidence
-from backstream.quality.gx_adapter import ExpectationFrames, ExpectationResult, validate_expectation
+from backstream.quality.gx_adapter import ExpectationFrames, ExpectationResult
 from backstream.quality.results_frame import results_frame
 from backstream.quality.row_texts import cell_text, days_text, expectation_text, rows_text
 from backstream.quality.run_parts import RunParts, is_measured, name_failing_rows, sort_by_deviation, to_json
 from backstream.quality.suites import SuiteEntry, load_suite, suite_parameters
+from backstream.quality.window_rows import count_windows
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.results import Audit, Check, CheckOutcome, Severity, worst_verdict
@@ -116,11 +117,11 @@ def _windows_text(windows: pd.DataFrame) -> str:
     expected = windows[windows["is_expected"]]
     missing = expected[~expected["is_present"]]
     if expected.empty:
-        return "no window was expected" if windows.empty else f"{len(windows):,} windows, none expected"
+        return "no window was expected" if windows.empty else f"{count_windows(windows):,} windows, none expected"
     if missing.empty:
-        return f"all {len(expected):,} windows have events"
-    counts = f"{len(missing):,} of {len(expected):,} windows"
-    days = days_text(missing["window_start"].min(), missing["window_start"].max())
+        return f"all {count_windows(expected):,} windows have events"
+    counts = f"{count_windows(missing):,} of {count_windows(expected):,} windows"
+    days = days_text(missing["window_start"].min(), missing["last_start"].max())
     return f"{counts} have no event ({_partitions_text(missing)}, {days})"
 
 
@@ -197,7 +198,7 @@ def evaluate_suite(  # noqa: PLR0913 - most are keyword arguments
     evidence = load_evidence()
     past = no_past() if evidence.past_windows is None else evidence.past_windows
     bands = bands_frame(windows, past, definition.quality.bands)
-    windows = add_bands(windows, bands, find_never_empty(windows, past, definition.quality.bands))
+    windows = add_bands(windows, bands, find_never_empty(past, definition.quality.bands))
     frames = {
         "bands": bands,
         "windows": windows,
@@ -216,7 +217,7 @@ def _evaluate_entry(
     entry: SuiteEntry, parts: RunParts, gx_frames: ExpectationFrames, parameters: Mapping[str, float]
 ) -> Check:
     kwargs, frame = entry.with_parameters(parameters), parts.frames[entry.frame]
-    result = validate_expectation(gx_frames.batch(entry.frame, entry.type, kwargs), entry.type, kwargs, frame)
+    result = gx_frames.validate(entry.frame, entry.type, kwargs)
     return Check(
         name=entry.description,
         expectation=entry.type,

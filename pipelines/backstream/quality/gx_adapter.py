@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from threading import Lock
 from types import ModuleType
@@ -18,6 +18,7 @@ from typing import Any, cast
 
 import pandas as pd
 
+from backstream.quality.window_rows import count_windows, list_windows
 from backstream.runs.garbage_collection import pause_garbage_collection
 
 _LAZY_MODULES = ("altair", "scipy.stats")
@@ -29,6 +30,15 @@ _SMALL_SIZE = 100_000
 """The number of values up to which a whole frame takes less time than a batch, for which the context is saved."""
 _COLUMN_PREFIXES = ("expect_column_values_", "expect_column_pair_values_")
 """Prefixes of the expectation types that read only the columns named in their arguments."""
+_COMPARING_TYPES = (
+    "expect_column_values_to_be_unique",
+    "expect_column_values_to_be_increasing",
+    "expect_column_values_to_be_decreasing",
+)
+"""Types with such a prefix that compare rows with each other."""
+_CONDITION_KEYS = ("row_condition", "condition_parser")
+_MAX_LISTED_WINDOWS = 2_000_000
+"""The number of windows up to which a check may get one row per window (1 GB)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +82,43 @@ class ExpectationFrames:
     def __init__(self, frames: Mapping[str, pd.DataFrame]) -> None:
         self._frames, self._source, self._batches = frames, _create_source(), dict[str, Any]()
 
-    def batch(self, name: str, type_name: str, kwargs: Mapping[str, Any]) -> Any:
-        """Return the columns of a frame that an expectation reads; all of them unless its type restricts them."""
+    def validate(self, name: str, type_name: str, kwargs: Mapping[str, Any]) -> ExpectationResult:
+        """Return the result of one expectation for a frame, with numbers of windows if its rows are windows."""
         frame = self._frames[name]
+        if "last_start" not in frame.columns or count_windows(frame) == len(frame):
+            return self._validate(name, frame, type_name, kwargs)
+        if not _judges_each_row(type_name, kwargs):
+            return self._validate_list(name, frame, type_name, kwargs)
+        result, domain = self._validate(name, frame, type_name, kwargs), frame
+        if result.error:
+            return result
+        if condition := {key: value for key, value in kwargs.items() if key in _CONDITION_KEYS}:
+            # The library doesn't return the rows that meet a condition, but those of them that fail: here, all.
+            none = {"column": "windows", "value_set": [0], **condition}
+            domain = self._validate(name, frame, "expect_column_values_to_be_in_set", none).failing
+        elements, unexpected = count_windows(domain), count_windows(result.failing)
+        is_met = not elements or (elements - unexpected) / elements >= kwargs.get("mostly", 1.0)
+        return replace(result, is_met=is_met, elements=elements, unexpected=unexpected)
+
+    def _validate_list(
+        self, name: str, frame: pd.DataFrame, type_name: str, kwargs: Mapping[str, Any]
+    ) -> ExpectationResult:
+        """Return the result for one row per window, which needs as much memory as there are windows."""
+        if (count := count_windows(frame)) > _MAX_LISTED_WINDOWS:
+            reason = (
+                f"{type_name} needs one row per window, and the run has {count:,} windows (at most"
+                f" {_MAX_LISTED_WINDOWS:,}); use a shorter range or a larger window.size, or remove the check"
+            )
+            return ExpectationResult(is_met=False, error=reason)
+        return self._validate(f"each of {name}", list_windows(frame), type_name, kwargs)
+
+    def _validate(
+        self, name: str, frame: pd.DataFrame, type_name: str, kwargs: Mapping[str, Any]
+    ) -> ExpectationResult:
+        return _validate_expectation(self._batch(name, frame, type_name, kwargs), type_name, kwargs, frame)
+
+    def _batch(self, name: str, frame: pd.DataFrame, type_name: str, kwargs: Mapping[str, Any]) -> Any:
+        """Return the columns of a frame that an expectation reads; all of them unless its type restricts them."""
         columns = list(frame.columns) if frame.size <= _SMALL_SIZE else _columns_of(frame, type_name, kwargs)
         key = " ".join([name, *columns])
         if key not in self._batches:
@@ -83,6 +127,12 @@ class ExpectationFrames:
             definition = self._source.add_dataframe_asset(key).add_batch_definition_whole_dataframe("all")
             self._batches[key] = definition.get_batch(batch_parameters={"dataframe": part})
         return self._batches[key]
+
+
+def _judges_each_row(type_name: str, kwargs: Mapping[str, Any]) -> bool:
+    """Return whether an expectation judges each row alone, and the same for all windows of a row."""
+    reads_time = any(name in repr({**kwargs}) for name in ("window_start", "window_end", "last_start"))
+    return type_name.startswith(_COLUMN_PREFIXES) and type_name not in _COMPARING_TYPES and not reads_time
 
 
 def _columns_of(frame: pd.DataFrame, type_name: str, kwargs: Mapping[str, Any]) -> list[str]:
@@ -102,7 +152,7 @@ def _create_source() -> Any:
     return context.data_sources.add_pandas("audit")
 
 
-def validate_expectation(
+def _validate_expectation(
     batch: Any, type_name: str, kwargs: Mapping[str, Any], frame: pd.DataFrame
 ) -> ExpectationResult:
     """Return the result of one expectation for a frame; an exception becomes the error of the result.

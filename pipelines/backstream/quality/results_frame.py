@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from backstream.definition.model import Definition
 from backstream.eventtime.windows import Session
-from backstream.quality.expected_events import times_to_ms
+from backstream.quality.window_rows import times_to_ms
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.table_schemas import RECORD_COUNT, pane_count_column
 

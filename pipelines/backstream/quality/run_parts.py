@@ -18,6 +18,7 @@ from backstream.quality.evidence import RunEvidence
 from backstream.quality.gx_adapter import ExpectationResult
 from backstream.quality.row_texts import expected_and_found
 from backstream.quality.suites import SuiteEntry
+from backstream.quality.window_rows import count_windows, cut_by_day, first_windows, list_windows
 from backstream.runs.input_files import EQUAL_TO
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Chunk, Plan
@@ -64,6 +65,7 @@ class RunParts:
     def rows_by_day(self, frame: str, column: str) -> Mapping[int, int]:
         """Return the sums of a column by UTC day (in ms)."""
         rows = self.frames[frame]
+        rows = cut_by_day(rows) if frame == "windows" else rows
         day_ms = rows["window_start"].dt.as_unit("ms").astype("int64") // DAY_MS * DAY_MS
         return {int(day): int(total) for day, total in rows[column].groupby(day_ms).sum().items()}  # type: ignore[call-overload]
 
@@ -89,7 +91,8 @@ def _windows_over(
 
 def _missing_windows(parts: RunParts, kwargs: Mapping[str, Any]) -> Iterator[Row]:
     windows = parts.frames["windows"]
-    for row in windows[windows["is_expected"] & ~windows["is_present"]].to_dict("records"):
+    missing = windows[windows["is_expected"] & ~windows["is_present"]]
+    for row in list_windows(missing, _MAX_FAILING_ROWS).to_dict("records"):
         expected, found = expected_and_found(row, "is_present", kwargs, "windows")  # type: ignore[arg-type]
         yield _window(row) | {"expected": expected, "found": found}
 
@@ -293,10 +296,18 @@ def _command_for(row: Mapping[str, Any], plan: Plan) -> str:
 def sort_by_deviation(result: ExpectationResult, kwargs: Mapping[str, Any]) -> pd.DataFrame:
     """Return the failing rows, with the largest deviation first if the column is a number.
 
-    The deviation is the distance to the nearest limit (`min_value` or `max_value`), or without limits the absolute
-    value.
+    Only the first windows are returned if a row stands for several windows. The deviation is the distance to the
+    nearest limit (`min_value` or `max_value`), or without limits the absolute value.
     """
-    rows, column = result.failing, kwargs.get("column")
+    rows = _sort_rows(result.failing, kwargs)
+    if "last_start" not in rows.columns or count_windows(rows) == len(rows):
+        return rows
+    first = first_windows(rows.head(_MAX_FAILING_ROWS), _MAX_FAILING_ROWS)
+    return _sort_rows(list_windows(first), kwargs)
+
+
+def _sort_rows(rows: pd.DataFrame, kwargs: Mapping[str, Any]) -> pd.DataFrame:
+    column = kwargs.get("column")
     if not column or not is_measured(rows, column):
         return rows
     low, high = (kwargs.get(key) for key in ("min_value", "max_value"))

@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
+import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
 from backstream.eventtime.instants import DAY_MS
 from backstream.eventtime.intervals import Interval
+from backstream.quality.bands import sum_by_window_start
+from backstream.quality.window_rows import Longs, count_windows, list_windows, starts_ms
 from backstream.report.bar_charts import count_scale, time_ticks
 from backstream.report.formatting import at_text, count_of, count_text
 from backstream.report.svg import Axis, Frame, draw_axes
@@ -19,6 +22,8 @@ _WIDE, _NARROW = Frame(56, 6, 1_066, 170), Frame(56, 6, 290, 150)
 _WIDE_LABELS, _NARROW_LABELS = 10, 3
 _MAX_WINDOWS = 28 * 24
 """More windows than an hour in four weeks are too many for one chart."""
+_STEP = 24
+"""The distance of the parts of a range among which the shown part is chosen, in windows."""
 _MAX_TITLES = 40
 _PATH = Markup('<path class="{}" d="{}"/>')
 _DOT = Markup('<circle class="outside" cx="{}" cy="{}" r="3.5"><title>{}</title></circle>')
@@ -60,37 +65,76 @@ def draw_band(frame: pd.DataFrame | None) -> BandChart | None:
     """
     if frame is None or "has_band" not in frame.columns or not frame["has_band"].any():
         return None
-    points = _list_points(frame)
-    shown = _select(points)
+    rows = _sum_rows(frame)
+    shown = _list_points(_select(rows))
     step_ms = min((after.start_ms - before.start_ms for before, after in pairwise(shown)), default=DAY_MS)
     span = Interval(shown[0].start_ms, shown[-1].start_ms + step_ms)
     wide, narrow = (
         _draw(shown, span, step_ms, place, labels)
         for place, labels in ((_WIDE, _WIDE_LABELS), (_NARROW, _NARROW_LABELS))
     )
-    banded = [point for point in points if point.band]
-    return BandChart(wide, narrow, span, len(banded), sum(point.is_outside for point in banded))
+    banded, outside = rows[rows["has_band"]], rows[rows["is_outside"]]
+    return BandChart(wide, narrow, span, count_windows(banded), count_windows(outside))
 
 
-def _list_points(frame: pd.DataFrame) -> list[_Point]:
-    limits = dict.fromkeys(("has_band", "band_low", "band_high"), "first")
-    rows = frame.groupby("window_start", as_index=False).agg({"events": "sum"} | limits)
-    starts_ms = rows["window_start"].dt.as_unit("ms").astype("int64")
-    values = zip(starts_ms, rows["events"], rows["has_band"], rows["band_low"], rows["band_high"], strict=True)
+def _sum_rows(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the windows over all source partitions, with their band, and whether they are outside of it."""
+    rows = sum_by_window_start(frame)
+    limits = frame.sort_values("window_start", kind="stable")[
+        ["window_start", "has_band", "band_low", "band_high"]
+    ]
+    # All windows of a row have the same band, so it is that of the row that starts last.
+    at = starts_ms(limits).searchsorted(starts_ms(rows), side="right") - 1
+    rows = rows.join(limits.iloc[at].drop(columns="window_start").set_index(rows.index))
+    is_inside = rows["events"].between(rows["band_low"], rows["band_high"])
+    return rows.assign(is_outside=rows["has_band"] & ~is_inside)
+
+
+def _list_points(rows: pd.DataFrame) -> list[_Point]:
+    listed = list_windows(rows)
+    values = zip(
+        starts_ms(listed),
+        *(listed[name] for name in ("events", "has_band", "band_low", "band_high")),
+        strict=True,
+    )
     return [
         _Point(int(start_ms), int(events), (float(low), float(high)) if has_band else None)
         for start_ms, events, has_band, low, high in values
     ]
 
 
-def _select(points: Sequence[_Point]) -> Sequence[_Point]:
+def _select(rows: pd.DataFrame) -> pd.DataFrame:
     """Return at most `_MAX_WINDOWS` adjacent windows, those with the most windows outside."""
-    if len(points) <= _MAX_WINDOWS:
-        return points
-    starts = range(0, len(points) - _MAX_WINDOWS + 1, 24)
-    counts = {start: sum(point.is_outside for point in points[start : start + _MAX_WINDOWS]) for start in starts}
-    best = max(counts, key=lambda start: (counts[start], start))
-    return points[best : best + _MAX_WINDOWS]
+    ends = rows["windows"].cumsum().to_numpy()
+    if ends[-1] <= _MAX_WINDOWS:
+        return rows
+    first = _find_start(ends, rows["windows"].where(rows["is_outside"], 0).cumsum().to_numpy())
+    begin, end = (int(ends.searchsorted(number, side="right")) for number in (first, first + _MAX_WINDOWS - 1))
+    part = rows.iloc[begin : end + 1]
+    before = first - (int(ends[begin]) - int(part["windows"].iloc[0]))
+    return list_windows(part, before + _MAX_WINDOWS).iloc[before:]
+
+
+def _find_start(ends: Longs, outside: Longs) -> int:
+    """Return the number of the first window to show, a multiple of `_STEP`; the latest one of several.
+
+    Args:
+        ends: the number of windows up to the end of each row.
+        outside: how many of them are outside of their band.
+    """
+
+    def count_before(numbers: Longs) -> Longs:
+        row = ends.searchsorted(numbers, side="left")
+        is_outside = np.diff(outside, prepend=0)[row] > 0
+        return outside[row] - np.where(is_outside, ends[row] - numbers, 0)
+
+    last = (int(ends[-1]) - _MAX_WINDOWS) // _STEP * _STEP
+    # Between these numbers the count rises or falls evenly, so the largest count is beside one of them.
+    bends = np.concatenate([[0, last], ends, ends - _MAX_WINDOWS])
+    starts = np.unique(np.concatenate([bends // _STEP, -(-bends // _STEP)]) * _STEP)
+    starts = starts[(starts >= 0) & (starts <= last)]
+    counts = count_before(starts + _MAX_WINDOWS) - count_before(starts)
+    return int(starts[counts == counts.max()].max())
 
 
 def _draw(points: Sequence[_Point], span: Interval, step_ms: int, place: Frame, labels: int) -> Markup:

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from backstream.definition.run_sections import Limits
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, epoch_ms, utc_datetime
 from backstream.eventtime.intervals import Interval
+from backstream.quality.window_rows import Longs, cut_rows
 from backstream.report.formatting import (
     at_text,
     count_of,
@@ -52,6 +54,11 @@ def axis_step_ms(shown: Interval, unit_ms: int, room: int) -> int:
 def bucket_count(shown: Interval, bucket_ms: int) -> int:
     """Return the number of buckets in a range."""
     return -(-(shown.end_ms - shown.start_ms) // bucket_ms)
+
+
+def bucket_edges_ms(shown: Interval, bucket_ms: int) -> Longs:
+    """Return the starts of the buckets in a range."""
+    return np.arange(shown.start_ms, shown.end_ms, bucket_ms, dtype=np.int64)
 
 
 def time_ticks(shown: Interval, bucket_ms: int, most: int) -> tuple[tuple[float, str], ...]:
@@ -146,8 +153,9 @@ def late_chart(frame: pd.DataFrame, span: Interval, unit_ms: int, limits: Limits
 
 def _sum_buckets(frame: pd.DataFrame, span: Interval, bucket_ms: int) -> dict[int, dict[Hashable, Any]]:
     """Return counts by bucket; `windows` is the number of expected windows."""
-    buckets = (frame["window_start"].astype("int64") - span.start_ms) // bucket_ms
-    counts = frame[["events", "late", "dropped"]].assign(windows=frame["is_expected"].astype("int64"))
+    cut = cut_rows(frame, bucket_edges_ms(span, bucket_ms))
+    buckets = (cut["window_start"].astype("int64") - span.start_ms) // bucket_ms
+    counts = cut[["events", "late", "dropped"]].assign(windows=cut["windows"].where(cut["is_expected"], 0))
     return {int(str(bucket)): row for bucket, row in counts.groupby(buckets).sum().to_dict("index").items()}
 
 

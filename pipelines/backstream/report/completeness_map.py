@@ -11,7 +11,8 @@ import pandas as pd
 
 from backstream.eventtime.instants import DAY_MS, HOUR_MS
 from backstream.eventtime.intervals import Interval
-from backstream.report.bar_charts import axis_step_ms, bucket_count, time_ticks
+from backstream.quality.window_rows import cut_rows
+from backstream.report.bar_charts import axis_step_ms, bucket_count, bucket_edges_ms, time_ticks
 from backstream.report.formatting import at_text, count_of, count_text, day_text, duration_words
 from backstream.report.svg import Axis, HeatCell, HeatGrid
 
@@ -63,7 +64,7 @@ def day_hour_grid(frame: pd.DataFrame, shown: ChartRange) -> tuple[HeatGrid, ...
     is_fit = DAY_MS % row_ms == 0 and rows > 1 and _MIN_DAYS <= columns <= _MAX_DAYS
     if not is_fit or len(partitions) > _MAX_GRIDS or columns * rows * len(partitions) > _MAX_CELLS:
         return ()
-    cells = _cells(frame, days.start_ms, row_ms, shown.unit_ms)
+    cells = _cells(frame, days, row_ms, shown.unit_ms)
     x = Axis("day (UTC)", time_ticks(days, DAY_MS, 6))
     y = Axis("hour of day (UTC)", _hour_ticks(row_ms))
     return tuple(
@@ -91,7 +92,7 @@ def time_grid(frame: pd.DataFrame, shown: ChartRange, room: int) -> HeatGrid | N
         return None
     partitions = _least_complete(frame)
     bucket_ms = axis_step_ms(shown.span, shown.unit_ms, min(room, _MAX_CELLS // len(partitions)))
-    cells = _cells(frame, shown.span.start_ms, bucket_ms, shown.unit_ms)
+    cells = _cells(frame, shown.span, bucket_ms, shown.unit_ms)
     steps = "" if bucket_ms == shown.unit_ms else f", in steps of {duration_words(bucket_ms)}"
     ticks = tuple((row + 0.5, _shorten(name, _LABEL_LENGTH)) for row, name in enumerate(partitions))
     return HeatGrid(
@@ -123,11 +124,12 @@ def find_gaps(frame: pd.DataFrame) -> list[Gap]:
     expected = frame[frame["is_expected"]].sort_values(["source_partition", "window_start"])
     is_missing = ~expected["is_present"]
     run = (is_missing != is_missing.shift()).cumsum()
-    missing = expected.assign(run=run)[is_missing]
+    ends = expected["last_start"] + (expected["window_end"] - expected["window_start"])
+    missing = expected.assign(run=run, last_end=ends)[is_missing]
     by_run = missing.groupby(["source_partition", "run"]).agg(
         since=("window_start", "min"),
-        until=("window_end", "max"),
-        windows=("run", "size"),
+        until=("last_end", "max"),
+        windows=("windows", "sum"),
         expected_events=("expected_events", "sum"),
     )
     names = by_run.index.get_level_values("source_partition")
@@ -140,22 +142,24 @@ def find_gaps(frame: pd.DataFrame) -> list[Gap]:
 
 
 def _cells(
-    frame: pd.DataFrame, start_ms: int, bucket_ms: int, unit_ms: int
+    frame: pd.DataFrame, span: Interval, bucket_ms: int, unit_ms: int
 ) -> dict[Hashable, list[tuple[int, str, str]]]:
     """Return bucket, level, and title of buckets with expected windows or events, by source partition."""
-    starts_ms = frame["window_start"].astype("int64")
-    counts = frame[["source_partition", "expected_events", "events", "late", "dropped"]].assign(
-        bucket=(starts_ms - start_ms) // bucket_ms,
-        windows=frame["is_expected"].astype("int64"),
-        present=(frame["is_expected"] & frame["is_present"]).astype("int64"),
+    cut = cut_rows(frame, bucket_edges_ms(span, bucket_ms)).reset_index(drop=True)
+    counts = cut[["source_partition", "expected_events", "events", "late", "dropped"]].assign(
+        bucket=(cut["window_start"].astype("int64") - span.start_ms) // bucket_ms,
+        windows=cut["windows"].where(cut["is_expected"], 0),
+        present=cut["windows"].where(cut["is_expected"] & cut["is_present"], 0),
     )
-    is_inside = frame["in_range"] & (counts["bucket"] >= 0)
+    is_inside = cut["in_range"] & (counts["bucket"] >= 0)
     sums = counts[is_inside].groupby(["source_partition", "bucket"], as_index=False)[_COUNTS].sum()
     is_count_known = bool(frame["is_count_known"].any())
     cells: dict[Hashable, list[tuple[int, str, str]]] = {}
     for row in sums.to_dict("records"):
         if row["windows"] or row["events"]:
-            title = _title(row, start_ms + int(row["bucket"]) * bucket_ms, is_count_known, bucket_ms > unit_ms)
+            title = _title(
+                row, span.start_ms + int(row["bucket"]) * bucket_ms, is_count_known, bucket_ms > unit_ms
+            )
             cell = (int(row["bucket"]), _level(row, is_count_known), title)
             cells.setdefault(row["source_partition"], []).append(cell)
     return cells
@@ -191,7 +195,10 @@ def _title(row: dict[Hashable, Any], at_ms: int, is_count_known: bool, is_severa
 
 def _least_complete(frame: pd.DataFrame) -> list[str]:
     """Return the names of the least complete source partitions, in order of name."""
-    means = frame[frame["is_expected"]].groupby("source_partition")["completeness"].mean()
+    expected = frame[frame["is_expected"]]
+    weighted = expected.assign(completeness=expected["completeness"] * expected["windows"])
+    sums = weighted.groupby("source_partition")[["completeness", "windows"]].sum()
+    means = sums["completeness"] / sums["windows"]
     others = sorted(set(frame["source_partition"]) - set(means.index))
     ranked = [str(name) for name in means.sort_values(kind="stable").index] + others
     return sorted(ranked[:_MAX_ROWS])

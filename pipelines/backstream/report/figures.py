@@ -12,6 +12,7 @@ from backstream.definition.result_sections import CumulateWindow, SessionWindow,
 from backstream.eventtime.instants import duration_text
 from backstream.eventtime.records import Fate
 from backstream.eventtime.windows import Cumulate, Sliding, Tumbling
+from backstream.quality.window_rows import count_windows
 from backstream.report.formatting import count_of, count_text, duration_words, minute_text, share_text
 from backstream.runs.manifest import Manifest, sum_fates
 from backstream.runs.plan import Plan
@@ -125,8 +126,8 @@ def compute_totals(frame: pd.DataFrame) -> Totals:
     expected = frame[frame["is_expected"]]
     is_known = bool(frame["is_count_known"].any())
     return Totals(
-        windows_expected=len(expected),
-        windows_present=int(expected["is_present"].sum()),
+        windows_expected=count_windows(expected),
+        windows_present=count_windows(expected[expected["is_present"]]),
         expected_events=int(frame["expected_events"].sum()) if is_known else None,
         **{name: int(frame[name].sum()) for name in ("events", "on_time", "late", "dropped", "expired")},
     )

@@ -138,7 +138,7 @@ def _run_content(
 
 def _with_ms(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the frame with instants in milliseconds, because the unit depends on the source file."""
-    instants = {name: frame[name].dt.as_unit("ms") for name in ("window_start", "window_end")}
+    instants = {name: frame[name].dt.as_unit("ms") for name in ("window_start", "window_end", "last_start")}
     return frame.assign(**instants)
 
 

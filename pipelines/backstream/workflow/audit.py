@@ -114,7 +114,7 @@ def _evaluate(plan: Plan) -> Audit:
 def _load_evidence(plan: Plan, definition: Definition, manifests: Sequence[Manifest]) -> RunEvidence:
     return RunEvidence(
         past=_list_past_rates(plan),
-        past_windows=load_past_windows(plan, definition.quality.bands.max_weeks),
+        past_windows=load_past_windows(plan, definition),
         replaced_by_day=count_rows_by_day(plan.home, plan.dataset, plan.range),
         unreadable=count_unreadable(_scan_staged(manifests, QUARANTINE, READ_OF_QUARANTINE)),
         repeated=find_repeated_positions(plan, definition),

@@ -16,6 +16,7 @@ from backstream.errors import BackstreamError
 from backstream.eventtime.instants import DAY_MS, SECOND_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.seals import DaySeal
+from backstream.quality.window_rows import cut_by_day
 from backstream.runs.allowed_ranges import round_to_days
 from backstream.runs.dataset_state import DatasetState, DayIssue, DayTotals
 from backstream.runs.home import Home
@@ -74,21 +75,23 @@ def refresh_after_run(plan: Plan) -> str | None:
 
 def compute_day_totals(frame: pd.DataFrame, quality: Quality) -> list[DayTotals]:
     """Return the sums of each UTC day of an audit frame (see `quality.audit_frame`), in order of days."""
-    inside = frame[frame["in_range"]].assign(missing=lambda rows: rows["is_expected"] & ~rows["is_present"])
-    day_ms = inside["window_start"].dt.as_unit("ms").astype("int64") // DAY_MS * DAY_MS
-    day_sums = inside[["events", "late", "dropped", "is_expected", "missing"]].groupby(day_ms).transform("sum")
+    inside = cut_by_day(frame[frame["in_range"]]).reset_index(drop=True)
+    windows, day_ms = inside["windows"], inside["window_start"].dt.as_unit("ms").astype("int64") // DAY_MS * DAY_MS
+    expected, is_missing = windows.where(inside["is_expected"], 0), inside["is_expected"] & ~inside["is_present"]
+    counts = inside[["events", "late", "dropped"]].assign(expected=expected, missing=windows.where(is_missing, 0))
+    day_sums = counts.groupby(day_ms).transform("sum")
     # The soft limits do not apply to windows with a band; then only a day above a hard limit is a reason.
-    is_missing_day = day_sums["missing"] > quality.missing_ratio.fail * day_sums["is_expected"]
-    is_missing = inside["missing"] & (inside["is_limited"] | is_missing_day)
+    is_missing_day = day_sums["missing"] > quality.missing_ratio.fail * day_sums["expected"]
+    is_missing &= inside["is_limited"] | is_missing_day
     late_limit = inside["has_band"].map({True: quality.late_ratio.fail, False: quality.late_ratio.warn})
     # A window with few events exceeds a limit for whole runs easily, so the day must exceed it, too.
     is_late_day = day_sums["late"] + day_sums["dropped"] > late_limit * day_sums["events"]
     is_late = is_late_day & (inside["late_ratio"] > late_limit)
     flagged = inside.assign(
         day_ms=day_ms,
-        windows_expected=inside["is_expected"].astype("int64"),
-        windows_present=(inside["is_expected"] & inside["is_present"]).astype("int64"),
-        flagged=(is_missing | is_late | (inside["unaccounted"] != 0)).astype("int64"),
+        windows_expected=expected,
+        windows_present=windows.where(inside["is_expected"] & inside["is_present"], 0),
+        flagged=windows.where(is_missing | is_late | (inside["unaccounted"] != 0), 0),
     )
     sums = flagged.groupby("day_ms")[_SUMS].sum()
     return [
