@@ -5,7 +5,6 @@ The reference here has one Python object per window, and no row of several windo
 
 from __future__ import annotations
 
-import random
 from itertools import product
 from typing import Any
 
@@ -34,15 +33,15 @@ PARTITIONS = ("a", "b", "c")
 
 def random_metrics(seed: int, until_ms: int, unit_ms: int, count: int) -> pd.DataFrame:
     """Return metrics of a few windows of the range, and of one before it."""
-    chance = random.Random(seed)
+    chance = np.random.default_rng(seed)
     cells = {
-        (chance.choice(PARTITIONS), SINCE_MS + chance.randrange((until_ms - SINCE_MS) // unit_ms) * unit_ms)
+        (chance.choice(PARTITIONS), SINCE_MS + chance.integers((until_ms - SINCE_MS) // unit_ms) * unit_ms)
         for _ in range(count)
     }
     if chance.random() < 0.3:
         cells.add(("a", SINCE_MS - unit_ms))
     rows = [
-        (name, at, *(chance.randrange(3) for _ in range(3))) if chance.random() < 0.9 else (name, at, 0, 0, 0)
+        (name, at, *(chance.integers(3) for _ in range(3))) if chance.random() < 0.9 else (name, at, 0, 0, 0)
         for name, at in sorted(cells)
     ]
     frame = pd.DataFrame(rows, columns=["source_partition", "start", "on_time", "late", "dropped"])
@@ -55,9 +54,9 @@ def random_metrics(seed: int, until_ms: int, unit_ms: int, count: int) -> pd.Dat
 
 
 def random_run(seed: int, **quality: Any) -> tuple[Any, Any, pd.DataFrame]:
-    chance = random.Random(seed)
-    unit_ms = chance.choice([HOUR_MS, 20 * MINUTE_MS, 4 * HOUR_MS])
-    until_ms = SINCE_MS + chance.choice([1, 2, 9]) * DAY_MS
+    chance = np.random.default_rng(seed)
+    unit_ms = int(chance.choice([HOUR_MS, 20 * MINUTE_MS, 4 * HOUR_MS]))
+    until_ms = SINCE_MS + int(chance.choice([1, 2, 9])) * DAY_MS
     window = {"kind": "tumbling", "size": f"{unit_ms // MINUTE_MS}m"}
     if chance.random() < 0.5:
         quality["expected_partitions"] = ["a", "b", "z"]
@@ -137,9 +136,9 @@ def test_figures_charts_and_sums_of_days_are_those_of_single_windows(seed: int) 
 def test_rows_are_cut_at_instants_and_clipped_to_an_interval() -> None:
     for seed in range(30):
         planned, known, metrics = random_run(seed)
-        frame, chance = audit_frame(planned, known, metrics), random.Random(seed)
+        frame, chance = audit_frame(planned, known, metrics), np.random.default_rng(seed)
         edges = sorted(
-            chance.randrange(planned.since_ms - 5, planned.until_ms + 5) for _ in range(chance.randrange(9))
+            chance.integers(planned.since_ms - 5, planned.until_ms + 5) for _ in range(chance.integers(9))
         )
         cut = cut_rows(frame, np.array(edges, dtype=np.int64))
         for row in cut.itertuples():
@@ -157,15 +156,15 @@ def test_rows_are_cut_at_instants_and_clipped_to_an_interval() -> None:
 
 def random_past(seed: int, known: Any, weeks: int) -> pd.DataFrame:
     """Return the past weeks of three partitions as runs left them; some windows have many events in all weeks."""
-    chance, unit_ms = random.Random(seed), known.unit_ms
-    busy = [(name, chance.randrange(WEEK_MS // unit_ms) * unit_ms) for name in PARTITIONS for _ in range(3)]
+    chance, unit_ms = np.random.default_rng(seed), known.unit_ms
+    busy = [(name, chance.integers(WEEK_MS // unit_ms) * unit_ms) for name in PARTITIONS for _ in range(3)]
     first_ms = SINCE_MS - weeks * WEEK_MS
     rows = []
     for week in range(weeks):
         start_ms = first_ms + week * WEEK_MS
-        rows += [(name, start_ms + at, 30 + chance.randrange(40), 0, 0) for name, at in busy]
-        at = start_ms + chance.randrange(WEEK_MS // unit_ms) * unit_ms
-        rows.append((chance.choice(PARTITIONS), at, chance.randrange(5), 1, 0))
+        rows += [(name, start_ms + at, 30 + chance.integers(40), 0, 0) for name, at in busy]
+        at = start_ms + chance.integers(WEEK_MS // unit_ms) * unit_ms
+        rows.append((chance.choice(PARTITIONS), at, chance.integers(5), 1, 0))
     frame = pd.DataFrame(rows, columns=["source_partition", "start", "on_time", "late", "dropped"])
     frame = frame.drop_duplicates(["source_partition", "start"], ignore_index=True)
     metrics = frame.assign(

@@ -14,8 +14,11 @@ def chart(limits: Limits, *rows: tuple[int, int, int, int]) -> LateChart | None:
     """Return a chart of rows of hour, events, late, and dropped; all these hours are expected."""
     frame = pd.DataFrame(rows, columns=["hour", "events", "late", "dropped"])
     starts_ms = SINCE_MS + frame.pop("hour").astype("int64") * HOUR_MS
+    starts = pd.to_datetime(starts_ms, unit="ms", utc=True).dt.as_unit("ms")
     windows = frame.assign(
-        window_start=pd.to_datetime(starts_ms, unit="ms", utc=True).dt.as_unit("ms"),
+        window_start=starts,
+        last_start=starts,
+        windows=1,
         is_expected=True,
         in_range=True,
     )

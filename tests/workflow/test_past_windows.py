@@ -20,10 +20,15 @@ NOW_MS = FIRST_MS + 5 * WEEK_MS
 
 def past_of(home: Home, max_weeks: int) -> pd.DataFrame:
     """Return the past windows of a run of one day."""
+    content = {
+        "name": "flights",
+        "source": {"path": "in", "event_time": "at", "partition": "origin"},
+        "window": {"kind": "tumbling", "size": "1h"},
+        "aggregates": {"departures": "count(*)"},
+        "quality": {"bands": {"max_weeks": max_weeks}},
+    }
     plan = plan_of(home, "flights", NOW_MS, NOW_MS + DAY_MS, trigger="new")
-    return load_past_windows(
-        plan, parse_definition(plan.definition | {"quality": {"bands": {"max_weeks": max_weeks}}}, "test")
-    )
+    return load_past_windows(plan, parse_definition(content, "test"))
 
 
 def test_a_past_window_is_that_of_the_newest_published_run_within_the_weeks(tmp_path: Path) -> None:
@@ -92,3 +97,26 @@ def test_a_run_whose_range_a_newer_run_has_published_is_not_read(
 
     assert len(found) == 2 * DAY_MS // HOUR_MS * len(PARTITIONS)
     assert caplog.messages == []
+
+
+def test_windows_of_another_size_or_grid_are_no_past_windows(tmp_path: Path) -> None:
+    home, hours = Home(tmp_path), frame_of(NOW_MS - DAY_MS, NOW_MS)
+    shifted = pd.Timedelta(minutes=30)
+    moved = {name: hours[name] + shifted for name in ("window_start", "window_end", "last_start")}
+    days = {
+        3: hours.assign(window_end=hours["window_end"] + shifted),
+        2: hours.assign(**moved),
+        1: hours,
+    }
+    for number, frame in days.items():
+        back = pd.Timedelta(days=number - 1)
+        starts = {name: frame[name] - back for name in ("window_start", "window_end", "last_start")}
+        plan = plan_of(
+            home, "flights", NOW_MS - number * DAY_MS, NOW_MS - (number - 1) * DAY_MS, trigger=f"{number}"
+        )
+        leave(home, plan, frame.assign(**starts), RunStatus.PUBLISHED, [], NOW_MS)
+
+    found = past_of(home, 4)
+
+    assert len(found) == DAY_MS // HOUR_MS * len(PARTITIONS)
+    assert found["window_start"].min() == hours["window_start"].min()

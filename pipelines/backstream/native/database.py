@@ -85,18 +85,20 @@ def split_outputs(rows: Mapping[str, int], outputs: Mapping[str, TaskOutput | No
 
 
 def register_firing_times(database: duckdb.DuckDBPyConnection, firing_times: TaskFiringTimes | None) -> None:
-    """Create the table `firing_times`, with a row per window number.
+    """Create the table `firing_times`, with a row per stretch of windows, and for `sql.join_firing_times`.
 
     Its columns are the positions of `fired` and `cleaned_up`, each with the suffixes `ms`, `seq`, and `partition`.
     """
     if firing_times is None:
         return
     count = len(firing_times.fired.time_ms)
-    columns = {"n": pa.array(range(firing_times.first, firing_times.first + count), pa.int32())}
+    columns = {"n": pa.array(firing_times.numbers, pa.int64())}
     for name, positions in (("fired", firing_times.fired), ("cleaned_up", firing_times.cleaned_up)):
         columns |= {f"{name}_{suffix}": values for suffix, values in _position_columns(positions, count).items()}
     database.register("firing_time_rows", pa.table(columns))
-    database.execute("CREATE TEMP TABLE firing_times AS SELECT * FROM firing_time_rows")
+    # A search for the stretch of a window finds the last row for the windows after the last stretch.
+    end = "" if firing_times.are_listed else f" UNION ALL BY NAME SELECT {firing_times.end} AS n"
+    database.execute(f"CREATE TEMP TABLE firing_times AS SELECT * FROM firing_time_rows{end}")
 
 
 def _position_columns(positions: TaskPositions, count: int) -> dict[str, pa.Array]:

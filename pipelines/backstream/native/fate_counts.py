@@ -123,8 +123,7 @@ class NativeCounts:
                 sql.is_after(self.firing_times, which, position) for which in ("t_fired", "t_cleaned_up")
             )
             lateness = f", late_arrival_time_ms AS late, {fired} AS is_fired, {cleaned_up} AS is_cleaned_up"
-        columns = f"r.*, {sql.firing_time_columns('t', self.firing_times)}"
-        joined = f"SELECT {columns} FROM ({rows}) r LEFT JOIN firing_times t ON t.n = {number}"
+        joined = sql.join_firing_times(rows, number, self.firing_times)
         return f"SELECT *, nullif(t_fired_ms, {MAX_MS}) AS fired_at_ms{lateness} FROM ({joined})"
 
     def _assign_windows(self, window: Tumbling | Sliding | Cumulate) -> str:

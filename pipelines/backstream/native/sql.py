@@ -32,6 +32,7 @@ ICEBERG_TYPES = {
 """The types of DuckDB by those of Iceberg."""
 
 
+_MAX_INTEGER = 2**31 - 1
 _FIRST_INSTANT_MS = -(2**63) // 1000
 """A timestamp in DuckDB has 64 bits and counts microseconds."""
 
@@ -86,7 +87,12 @@ def is_after(firing_times: TaskFiringTimes, which: str, place: Sequence[str]) ->
 
 def window_number(grid: TaskGrid, end_ms: str) -> str:
     """Return the number of the window with an end."""
-    return f"(({end_ms} - {grid.first_end_ms}) // {grid.step_ms})::INTEGER"
+    return f"(({end_ms} - {grid.first_end_ms}) // {grid.step_ms})::{number_type(grid)}"
+
+
+def number_type(grid: TaskGrid) -> str:
+    """Return the type of the numbers of windows: the smaller one makes groups faster."""
+    return "INTEGER" if grid.count <= _MAX_INTEGER else "BIGINT"
 
 
 def window_step_ms(window: Tumbling | Sliding | Cumulate) -> int:
@@ -136,7 +142,24 @@ def staging_columns(start_ms: str, chunks: ChunkGrid) -> dict[str, str]:
     return {STAGING_CHUNK: chunk_number(start_ms, chunks), STAGING_DAY: f"CAST({to_timestamp(start_ms)} AS DATE)"}
 
 
-def firing_time_columns(table: str, firing_times: TaskFiringTimes) -> str:
+def join_firing_times(rows: str, number: str, firing_times: TaskFiringTimes, table: str = "t") -> str:
+    """Return a query of rows `r` with the firing times of a window, null outside of the grid, as in `t_fired_ms`.
+
+    Args:
+        rows: the query of the rows.
+        number: the number of the window, an expression of the rows.
+        firing_times: the firing times of all windows, which are in the table `firing_times`.
+        table: the prefix of the columns of the firing times.
+    """
+    # A search for a stretch costs a sort of the rows, a listed window none.
+    kind, compare = ("LEFT", "=") if firing_times.are_listed else ("ASOF LEFT", ">=")
+    columns = _firing_time_columns(table, firing_times)
+    return (
+        f"SELECT r.*, {columns} FROM ({rows}) r {kind} JOIN firing_times {table} ON {number} {compare} {table}.n"
+    )
+
+
+def _firing_time_columns(table: str, firing_times: TaskFiringTimes) -> str:
     """Return the columns of firing times that `is_after` compares, with aliases such as `t_fired_ms`."""
     suffixes_by_name = {
         "fired": ("ms", "seq", "partition") if len(firing_times.fired.seq) else ("ms",),

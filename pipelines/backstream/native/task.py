@@ -66,11 +66,12 @@ class TaskGrid:
 class TaskFiringTimes:
     """The positions in arrival order from which a window has fired, and from which it is removed.
 
-    There is one of each per window; `first` is the number of the first window in the lists. Without `seq`, the
-    positions are ticks.
+    There is one of each per stretch of windows: `numbers` are their first windows, ascending, and `end` is the
+    number after the last window. Without `seq`, the positions are ticks.
     """
 
-    first: int
+    numbers: Sequence[int]
+    end: int
     fired: TaskPositions
     cleaned_up: TaskPositions
 
@@ -78,6 +79,11 @@ class TaskFiringTimes:
     def are_ticks(self) -> bool:
         """Return whether only the arrival time decides."""
         return not len(self.fired.seq) and not len(self.cleaned_up.seq)
+
+    @property
+    def are_listed(self) -> bool:
+        """Return whether each window is a stretch."""
+        return not self.numbers or len(self.numbers) == self.end - self.numbers[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,10 @@ from backstream.native.sql import (
     PARTITION_TEXT,
     cast_columns,
     chunk_number,
-    firing_time_columns,
     floor_to_step,
     is_after,
+    join_firing_times,
+    number_type,
     quote_text,
     select_list,
     slice_width,
@@ -120,9 +121,7 @@ class WindowQueries:
         fate = "CASE " + ("WHEN is_duplicate THEN 3 " if self._records.has_duplicates else "")
         if self._task.firing_times is None:
             return records, fate + "ELSE 0 END" if self._records.has_duplicates else "0"
-        joined = (
-            f"SELECT r.*, {self._firing_time_columns('t')} FROM ({records}) r LEFT JOIN firing_times t USING (n)"
-        )
+        joined = join_firing_times(records, "r.n", self._task.firing_times)
         has_fired, is_removed = self._is_after("t_fired"), self._is_after("t_cleaned_up")
         fate += f"WHEN NOT {has_fired} THEN 0 WHEN NOT {is_removed} THEN 1 ELSE 2 END"
         return joined, fate
@@ -151,7 +150,7 @@ class WindowQueries:
         early = "false" if isinstance(self._window, Tumbling) else f"{_LATE_POSITION[0]} IS NULL"
         classified = (
             f"SELECT *, {early} OR NOT {fired} AS is_on_time, {early} OR NOT {cleaned_up} AS is_accepted"
-            f" FROM (SELECT r.*, {self._firing_time_columns('t')} FROM ({rows}) r JOIN firing_times t USING (n))"
+            f" FROM ({join_firing_times(rows, 'r.n', self._firing_times)})"
         )
         values: dict[str, str] = {}
         for pane, condition in _PANE_CONDITIONS.items():
@@ -252,30 +251,27 @@ class WindowQueries:
         slices = f"SELECT {by}, {sums} FROM (SELECT {columns} FROM ({records}))"
         earliest, latest = window_ends(self._window, "slice_start_ms")
         low, high = f"greatest({self._number(earliest)}, {first})", f"least({self._number(latest)}, {end - 1})"
-        return f"SELECT *, unnest(range({low}, {high} + 1))::INTEGER AS n FROM ({slices} GROUP BY {by})"
+        number = f"unnest(range({low}, {high} + 1))::{number_type(self._grid)}"
+        return f"SELECT *, {number} AS n FROM ({slices} GROUP BY {by})"
 
     def _add_late_position(self, records: str, time_ms: str) -> tuple[str, dict[str, str]]:
         """Return records joined with firing times, and the columns of a late record's arrival position."""
         earliest, _ = window_ends(self._window, time_ms)
-        joined = (
-            f"SELECT r.*, {self._firing_time_columns('e')} FROM ({records}) r LEFT JOIN firing_times e"
-            f" ON e.n = greatest({self._number(earliest)}, 0)"
-        )
+        joined = join_firing_times(records, f"greatest({self._number(earliest)}, 0)", self._firing_times, "e")
         fired = self._is_after("e_fired")
         return joined, {name: f"CASE WHEN {fired} THEN {place} END" for place, name in self._late_columns()}
 
-    def _firing_time_columns(self, table: str) -> str:
+    @property
+    def _firing_times(self) -> TaskFiringTimes:
         assert self._task.firing_times is not None  # noqa: S101 - only replays need it
-        return firing_time_columns(table, self._task.firing_times)
+        return self._task.firing_times
 
     def _number(self, end_ms: str) -> str:
         return window_number(self._grid, end_ms)
 
     def _late_columns(self) -> list[tuple[str, str]]:
-        assert self._task.firing_times is not None  # noqa: S101 - only replays need it
         columns = list(zip((*PLACE[:2], PARTITION_TEXT), _LATE_POSITION, strict=True))
-        return columns[:1] if self._task.firing_times.are_ticks else columns
+        return columns[:1] if self._firing_times.are_ticks else columns
 
     def _is_after(self, which: str, place: Sequence[str] = (*PLACE[:2], PARTITION_TEXT)) -> str:
-        assert self._task.firing_times is not None  # noqa: S101 - only replays need it
-        return is_after(self._task.firing_times, which, place)
+        return is_after(self._firing_times, which, place)

@@ -103,7 +103,7 @@ def day_windows(folder: RunFolder, day_ms: int) -> DayWindows | None:
 
 
 def _list_shown(frame: pd.DataFrame) -> list[WindowCounts]:
-    """Return the first windows, those with missing, late, or dropped events before all others, in order of time."""
+    """Return the first windows in order of time; those with missing, late, or dropped events have priority."""
     is_missing = frame["is_expected"] & (frame["events"] == 0)
     has_trouble = (is_missing | (frame["late"] > 0) | (frame["dropped"] > 0)).groupby(frame["window_start"])
     is_first, limit = has_trouble.transform("any"), _MAX_WINDOWS * frame["source_partition"].nunique()

@@ -109,7 +109,7 @@ def bands_frame(windows: pd.DataFrame, past: pd.DataFrame, bands: Bands) -> pd.D
         `BAND_COLUMNS`, without nulls, in the order of time. Consecutive windows without events and with the same
         band are one row.
     """
-    usual, found = _usual_values(past, bands), sum_by_window_start(windows)
+    usual, found = _usual_values(past), sum_by_window_start(windows)
     if len(usual) > 1:
         found = cut_rows(found, _each_week(usual.index.to_numpy(), found)).reset_index(drop=True)
     at = usual.index.to_numpy().searchsorted(_time_of_week(found["window_start"]), side="right") - 1
@@ -129,7 +129,7 @@ def bands_frame(windows: pd.DataFrame, past: pd.DataFrame, bands: Bands) -> pd.D
     return found[BAND_COLUMNS]
 
 
-def _usual_values(past: pd.DataFrame, bands: Bands) -> pd.DataFrame:
+def _usual_values(past: pd.DataFrame) -> pd.DataFrame:
     """Return what past windows were like by their time of the week, in ms: each row holds up to the next one.
 
     Returns:

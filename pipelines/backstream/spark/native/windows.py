@@ -6,7 +6,7 @@ from backstream.eventtime.intervals import Interval
 from backstream.eventtime.windows import Sliding
 from backstream.native.fate_counts import NativeCounts
 from backstream.native.supported import native_aggregates, read_spec
-from backstream.native.task import RestTask, TaskFiringTimes, TaskGrid, TaskPositions, WindowTask
+from backstream.native.task import RestTask, TaskFiringTimes, TaskGrid, WindowTask
 from backstream.native.task_cuts import TaskRange, cut_windows
 from backstream.runs.table_schemas import DROPPED, PANES, WINDOWS
 from backstream.spark.attempt import Attempt
@@ -23,7 +23,7 @@ from backstream.spark.native.outputs import (
     task_output,
 )
 from backstream.spark.session import task_memory_mb
-from backstream.spark.watermarks.firing_times import ArrivalPositions, WindowGrid
+from backstream.spark.watermarks.firing_times import WindowGrid
 from backstream.spark.windows.fixed_windows import FixedWindows
 
 
@@ -56,11 +56,7 @@ def _all_firing_times(results: FixedWindows) -> TaskFiringTimes | None:
     """Return the firing times of all windows; None in a recompute."""
     if results.lateness is None:
         return None
-    firing_times = results.lateness.firing_times.values
-    count = firing_times.grid.count
-    return TaskFiringTimes(
-        0, _positions(firing_times.fired, 0, count), _positions(firing_times.cleaned_up, 0, count)
-    )
+    return results.lateness.firing_times.values.for_task()
 
 
 def _interval(group: ChunkGroup) -> Interval:
@@ -135,15 +131,4 @@ def _firing_times(results: FixedWindows, grid: TaskGrid, task_range: TaskRange) 
     first = (span.start_ms - grid.first_end_ms) // grid.step_ms - 1
     last = (span.end_ms + grid.window.size_ms - grid.first_end_ms) // grid.step_ms + 2
     low, high = max(0, min(first, task_range.numbers[0])), min(last, firing_times.grid.count)
-    return TaskFiringTimes(
-        low, _positions(firing_times.fired, low, high), _positions(firing_times.cleaned_up, low, high)
-    )
-
-
-def _positions(positions: ArrivalPositions, low: int, high: int) -> TaskPositions:
-    times_ms = positions.arrival_time_ms[low:high].tolist()
-    if positions.arrival_seq is None:
-        return TaskPositions(times_ms)
-    return TaskPositions(
-        times_ms, positions.arrival_seq[low:high].tolist(), list(positions.source_partition[low:high])
-    )
+    return firing_times.for_task(low, high)

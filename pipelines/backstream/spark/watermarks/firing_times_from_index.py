@@ -56,28 +56,46 @@ def firing_times_from_index(
         rows = [index.rows_by_partition.get(partition, index.rows.slice(0, 0)) for partition in partitions]
     has_idleness = emission.strategy.idle_timeout_ms and emission.topology is Topology.SPLITS
     phases = _find_phases(rows, emission, clock) if has_idleness else _single_phase(len(rows))
+    first_buckets = [
+        buckets.bucket(grid.first_end_ms + index_delay_ms(emission) + lateness_ms, is_second=is_second)
+        for is_second, lateness_ms in ((False, 0), (True, allowed_lateness_ms))
+    ]
+    reached_by = [[_last_windows(partition, first) for partition in rows] for first in first_buckets]
+    numbers = grid.list_stretches(*(windows + 1 for each in reached_by for windows in each))
     positions = []
-    for is_second, lateness_ms in ((False, 0), (True, allowed_lateness_ms)):
-        first_cut_ms = grid.first_end_ms + index_delay_ms(emission) + lateness_ms
-        first = buckets.bucket(first_cut_ms, is_second=is_second)
-        reached = np.vstack([_find_reaching_ticks(partition, first, grid.count, clock) for partition in rows])
+    for windows_by_partition in reached_by:
+        reached = np.vstack(
+            [
+                _find_reaching_ticks(partition, windows, numbers, clock)
+                for partition, windows in zip(rows, windows_by_partition, strict=True)
+            ]
+        )
         ticks = _merge_partitions(reached, phases)
         positions.append(
             ArrivalPositions(np.where(ticks == _NEVER, _NEVER, clock.start_ms + ticks * clock.interval_ms))
         )
-    return FiringTimes(grid, *positions)
+    return FiringTimes(grid, numbers, *positions)
 
 
-def _find_reaching_ticks(partition: pa.Table, first: int, count: int, clock: SourceClock) -> Longs:
-    """Return per window the first tick that sees an event of the partition at or after the window's cut."""
-    # The last window whose cut is at or before the bucket.
-    windows = (int64_array(partition["event_bucket"]) - first) // 2
-    earliest_ms = np.full(count + 1, MAX_MS)
+def _last_windows(partition: pa.Table, first: int) -> Longs:
+    """Return per row of the index the last window whose cut is at or before the row's bucket of event time."""
+    return (int64_array(partition["event_bucket"]) - first) // 2
+
+
+def _find_reaching_ticks(partition: pa.Table, windows: Longs, numbers: Longs, clock: SourceClock) -> Longs:
+    """Return per stretch of windows the first tick that sees an event of the partition at or after their cuts.
+
+    Args:
+        partition: the rows of the index of one source partition.
+        windows: the result of `_last_windows`; each is the last one of its stretch.
+        numbers: the first windows of the stretches.
+        clock: the clock of the source.
+    """
+    earliest_ms = np.full(len(numbers), MAX_MS)
     is_after_a_cut = windows >= 0
-    numbers = np.minimum(windows[is_after_a_cut], count)
-    np.minimum.at(earliest_ms, numbers, int64_array(partition["first_arrival_ms"])[is_after_a_cut])
-    first_arrival_ms = np.minimum.accumulate(earliest_ms[::-1])[::-1][:count]
-    return _find_first_ticks(first_arrival_ms, clock)
+    stretches = np.searchsorted(numbers, windows[is_after_a_cut], side="right") - 1
+    np.minimum.at(earliest_ms, stretches, int64_array(partition["first_arrival_ms"])[is_after_a_cut])
+    return _find_first_ticks(np.minimum.accumulate(earliest_ms[::-1])[::-1], clock)
 
 
 def _find_first_ticks(arrivals_ms: Longs, clock: SourceClock) -> Longs:
@@ -139,21 +157,21 @@ def _contain(ranges: tuple[Longs, Longs], ticks: Longs) -> _Flags:
 
 
 def _merge_partitions(reached: Longs, phases: _Phases) -> Longs:
-    """Return per window the first tick at which the merged watermark reaches it.
+    """Return per stretch of windows the first tick at which the merged watermark reaches it.
 
     Args:
-        reached: the tick of each partition alone as `[partition, window]`; it ascends with the window.
+        reached: the tick of each partition alone as `[partition, stretch]`; it ascends with the stretch.
         phases: the active partitions over time.
     """
     is_any_active: _Flags = np.asarray(phases.is_active.any(axis=0))
-    # The number of windows that each partition has reached by the end of each phase.
+    # The number of stretches that each partition has reached by the end of each phase.
     counts = np.vstack([np.searchsorted(row, phases.ends, side="left") for row in reached])
     merged = np.where(phases.is_active, counts, reached.shape[1]).min(axis=0)
     # If all partitions are idle, the maximum over all of them counts (FLINK-38454).
-    windows_reached = np.maximum.accumulate(np.where(is_any_active, merged, counts.max(axis=0)))
-    phase = np.searchsorted(windows_reached, np.arange(reached.shape[1]), side="right")
-    is_reached = phase < len(windows_reached)
-    phase = np.minimum(phase, len(windows_reached) - 1)
+    stretches_reached = np.maximum.accumulate(np.where(is_any_active, merged, counts.max(axis=0)))
+    phase = np.searchsorted(stretches_reached, np.arange(reached.shape[1]), side="right")
+    is_reached = phase < len(stretches_reached)
+    phase = np.minimum(phase, len(stretches_reached) - 1)
     latest = np.where(phases.is_active[:, phase], reached, 0).max(axis=0)
     ticks = np.where(is_any_active[phase], latest, reached.min(axis=0))
     ticks = np.maximum(ticks, phases.begins[phase])

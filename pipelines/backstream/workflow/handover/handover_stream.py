@@ -30,9 +30,9 @@ from backstream.native.handover_queries import (
 )
 from backstream.native.record_scans import column_alias
 from backstream.native.records import RecordsQuery, group_files_by_schema
-from backstream.native.sql import PARTITION_TEXT, firing_time_columns, is_after, window_step_ms
+from backstream.native.sql import PARTITION_TEXT, is_after, join_firing_times, window_step_ms
 from backstream.native.supported import parse_aggregate, read_spec
-from backstream.native.task import Aggregate, ReadSpec, TaskFiringTimes, TaskPositions
+from backstream.native.task import Aggregate, ReadSpec
 from backstream.runs.plan import InputFile
 from backstream.spark.watermarks.cut_state import find_cut_state
 from backstream.spark.watermarks.firing_times import FiringTimes, WindowGrid
@@ -183,15 +183,10 @@ def _fixed_members(
     if not fired:
         return members, "0"
     grid = WindowGrid(first_end_ms, step_ms, fired)
-    times = FiringTimes.from_timeline(timeline, grid, cut.clock, 0).fired
-    seqs = () if times.arrival_seq is None else times.arrival_seq.tolist()
-    positions = TaskPositions(times.arrival_time_ms.tolist(), seqs, list(times.source_partition))
-    firing_times = TaskFiringTimes(0, positions, positions)
+    firing_times = FiringTimes.from_timeline(timeline, grid, cut.clock, 0).for_task()
     register_firing_times(database, firing_times)
-    joined = (
-        f"SELECT r.*, {firing_time_columns('t', firing_times)} FROM (SELECT *, ((window_end_ms - {first_end_ms})"
-        f" // {step_ms})::INTEGER AS n FROM ({members})) r LEFT JOIN firing_times t USING (n)"
-    )
+    number = f"((window_end_ms - {first_end_ms}) // {step_ms})"
+    joined = join_firing_times(members, number, firing_times)
     place = ("arrival_ms", "arrival_seq", PARTITION_TEXT)
     is_late = f"coalesce({is_after(firing_times, 't_fired', place)}, false)"
     return joined, fixed_pane_index(is_late, watermark_ms)

@@ -18,7 +18,7 @@ from backstream.native.index_files import extend_index_here
 from backstream.native.key_sample import KeySample
 from backstream.native.raw_input import RawInput
 from backstream.native.supported import native_aggregates, reason_not_native
-from backstream.native.task import ChunkGrid, TaskFiringTimes, TaskGrid, TaskOutput, TaskPositions, WindowTask
+from backstream.native.task import ChunkGrid, TaskFiringTimes, TaskGrid, TaskOutput, WindowTask
 from backstream.native.task_runner import run_native_task
 from backstream.runs.plan import Chunk, Mode, Plan
 from backstream.runs.table_schemas import DROPPED, PANES, WINDOWS
@@ -27,7 +27,6 @@ from backstream.source.arrival_index import BucketGrid, FixedWindow, IndexFolder
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backstream.spark.watermarks.firing_times import ArrivalPositions
 
 _MEMORY_MB = 1_500
 _LAYOUT = "tables"
@@ -139,12 +138,8 @@ def _find_firing_times(raw: RawInput, window: FixedWindow, read: Interval) -> Ta
     folder = IndexFolder.from_source(plan.home.path, plan.dataset, definition.read_by, buckets)
     index = extend_index_here(definition, plan.columns, plan.inputs, folder)
     clock = SourceClock(plan.clock_start_ms, definition.watermark.emit_interval, plan.clock_end_ms)
-    times = compute_firing_times(definition, index, buckets, WindowGrid.from_window(window, read), clock)
-    return TaskFiringTimes(0, _positions(times.fired), _positions(times.cleaned_up))
-
-
-def _positions(positions: ArrivalPositions) -> TaskPositions:
-    return TaskPositions(positions.arrival_time_ms.tolist())
+    grid = WindowGrid.from_window(window, read)
+    return compute_firing_times(definition, index, buckets, grid, clock).for_task()
 
 
 def _compute_on_spark(spark: SparkSession, raw: RawInput, sample: KeySample, folder: Path) -> pa.Table:
