@@ -34,8 +34,11 @@ PARTITIONS = ("a", "b", "c")
 def random_metrics(seed: int, until_ms: int, unit_ms: int, count: int) -> pd.DataFrame:
     """Return metrics of a few windows of the range, and of one before it."""
     chance = np.random.default_rng(seed)
-    cells = {
-        (chance.choice(PARTITIONS), SINCE_MS + chance.integers((until_ms - SINCE_MS) // unit_ms) * unit_ms)
+    cells: set[tuple[str, int]] = {
+        (
+            str(chance.choice(PARTITIONS)),
+            SINCE_MS + int(chance.integers((until_ms - SINCE_MS) // unit_ms)) * unit_ms,
+        )
         for _ in range(count)
     }
     if chance.random() < 0.3:
@@ -141,8 +144,7 @@ def test_rows_are_cut_at_instants_and_clipped_to_an_interval() -> None:
             chance.integers(planned.since_ms - 5, planned.until_ms + 5) for _ in range(chance.integers(9))
         )
         cut = cut_rows(frame, np.array(edges, dtype=np.int64))
-        for row in cut.itertuples():
-            first_ms, last_ms = (int(at.timestamp() * 1_000) for at in (row.window_start, row.last_start))
+        for first_ms, last_ms in zip(starts_ms(cut), starts_ms(cut, "last_start"), strict=True):
             assert not any(first_ms < edge <= last_ms for edge in edges)
         pd.testing.assert_frame_equal(
             list_windows(cut).sort_values(["window_start", "source_partition"], ignore_index=True),

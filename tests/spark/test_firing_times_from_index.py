@@ -103,7 +103,7 @@ def test_firing_and_cleanup_times_from_the_index_equal_the_reference(
     def listed(positions: ArrivalPositions) -> list[int]:
         """Return the position of each window."""
         stretches = np.searchsorted(result.numbers, np.arange(grid.count), side="right") - 1
-        return positions.arrival_time_ms[stretches].tolist()
+        return [int(positions.arrival_time_ms[stretch]) for stretch in stretches]
 
     def reached(event_time_ms: int) -> int:
         """Return when a watermark first reached the time; `MAX_MS` if only the last one did."""

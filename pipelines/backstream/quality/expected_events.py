@@ -71,7 +71,7 @@ def _full_grid(
 ) -> pd.DataFrame:
     """Return all cells of the grid: the produced ones, and a row for each gap between two of them."""
     names, starts_ms = sorted(partitions), _window_starts_ms(plan, definition)
-    partition = pd.Index(names).get_indexer(produced["source_partition"])
+    partition = pd.Index(names).get_indexer(pd.Index(produced["source_partition"]))
     number, rest_ms = np.divmod(produced["window_start_ms"].to_numpy() - starts_ms.start, starts_ms.step)
     is_on_grid = (partition >= 0) & (rest_ms == 0) & (number >= 0) & (number < len(starts_ms))
     # The grid of a source partition begins after window -1, and ends before the window after the last one.

@@ -20,7 +20,8 @@ Longs = npt.NDArray[np.int64]
 
 def starts_ms(rows: pd.DataFrame, column: str = "window_start") -> Longs:
     """Return the starts of the first windows, or those of the column `last_start`, in ms."""
-    return rows[column].dt.as_unit("ms").astype("int64").to_numpy()
+    instants_ms: Longs = rows[column].dt.as_unit("ms").astype("int64").to_numpy()
+    return instants_ms
 
 
 def to_instants(values_ms: Any) -> Any:
@@ -95,7 +96,7 @@ def list_windows(rows: pd.DataFrame, limit: int | None = None) -> pd.DataFrame:
         return rows if limit is None else rows.head(limit)
     by = [name for name in ("window_start", "source_partition") if name in rows.columns]
     ordered = rows.sort_values(by, kind="stable").head(len(rows) if limit is None else limit)
-    counts = ordered["windows"].to_numpy().clip(max=limit)
+    counts = ordered["windows"].clip(upper=limit).to_numpy()
     row = np.repeat(np.arange(len(ordered)), counts)
     number = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
     distance_ms = number * steps_ms(ordered)[row]
@@ -118,4 +119,5 @@ def _select(rows: pd.DataFrame, row: Any, first_ms: Any, last_ms: Any, windows: 
     if "window_end" in selected.columns:
         ends = selected["window_end"].dt.as_unit("ms")
         moved["window_end"] = ends + pd.to_timedelta(first_ms, unit="ms").as_unit("ms")
-    return selected.assign(**moved, windows=windows)
+    moved_rows: pd.DataFrame = selected.assign(**moved, windows=windows)
+    return moved_rows
