@@ -18,6 +18,7 @@ from tests.quality.example_run import (
 
 from backstream.eventtime.instants import HOUR_MS
 from backstream.quality.bands import WEEK_MS
+from backstream.runs.input_files import ImplausibleTimes
 from backstream.runs.manifest import Manifest
 
 SIX = SINCE_MS + 6 * HOUR_MS
@@ -138,6 +139,18 @@ def with_more(fate: str, count: int) -> Callable[[Manifest], Manifest]:
         return replace(fates, events_read=fates.events_read + count, fates={**fates.fates, "a": of_a})
 
     return mutated
+
+
+def with_seconds(count: int) -> dict[str, tuple[ImplausibleTimes, ...]]:
+    """Return the plan's field with records of 1 March 2026 in seconds that were read as milliseconds."""
+    first_ms = SINCE_MS // 1_000
+    file, reason = "/data/clicks.parquet", "with the unit s instead of ms it would be 2026-03-01T00:00Z"
+    bounds_ms = first_ms, first_ms + count - 1
+    return {
+        "implausible": (
+            ImplausibleTimes("source.event_time", count, 2_400, *bounds_ms, str(first_ms), file, "s", reason),
+        )
+    }
 
 
 def as_sessions(results: pa.Table) -> pa.Table:

@@ -41,6 +41,7 @@ from tests.quality.faults import (
     with_lost_records,
     with_more,
     with_one_more_staged,
+    with_seconds,
     with_six_twice,
     without_partition,
     without_six,
@@ -92,6 +93,7 @@ PANES_MADE = "the panes of every window contain their records"
 BEHIND_A_ROW = "every counted record belongs to a row"
 UNREADABLE = "the share of unreadable records is within its {} limit"
 INEXACT = "the share of inexact numbers is within its {} limit"
+IMPLAUSIBLE = "the share of implausible times is within its {} limit"
 DUPLICATES = "the share of duplicates is within its {} limit"
 BAND = "the {} of the windows is in the band of past weeks"
 HALF = "every window with events has at least half of its expected events"
@@ -423,6 +425,12 @@ MUTATIONS: dict[str, Mutation] = {
         {"every record is in the folder of its event time": []},
         Verdict.FAIL,
         plan={"misplaced": (MisplacedRecords("/data/dt=2026-03-02/a.parquet", 1, SIX, SIX),)},
+    ),
+    "one record in seconds among milliseconds": Mutation(
+        {IMPLAUSIBLE.format("soft"): []}, Verdict.WARN, plan=with_seconds(1)
+    ),
+    "2 % of the records in seconds among milliseconds": Mutation(
+        {IMPLAUSIBLE.format("hard"): [], IMPLAUSIBLE.format("soft"): []}, Verdict.FAIL, plan=with_seconds(48)
     ),
 }
 

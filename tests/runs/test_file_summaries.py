@@ -53,7 +53,7 @@ def test_a_summary_that_is_no_text_is_ignored(summary: Path, caplog: pytest.LogC
 
 
 def test_a_summary_of_another_version_is_ignored(summary: Path, caplog: pytest.LogCaptureFixture) -> None:
-    summary.write_text(summary.read_text().replace("summary 2 ", "summary 1 "))
+    summary.write_text(summary.read_text().replace("summary 3 ", "summary 1 "))
 
     assert load_summary(summary, "table `a`") is None
     assert caplog.messages == [f"the summary of table `a` has another version: reading it once ({summary})"]

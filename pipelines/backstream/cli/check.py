@@ -67,7 +67,8 @@ def _print_sample(path: Path, limit: int, home: Home) -> None:
     found = check_sample(spark, path, limit, home)
     print(f"\nrecords: {min(_RECORDS_SHOWN, found.records.num_rows)} of {found.read:,} in the sample")
     print_rows([found.records.slice(0, _RECORDS_SHOWN)], RowFormat.TABLE, _RECORDS_SHOWN)
-    print("\n".join([*_quarantine_lines(found), *_inexact_lines(found), *_window_lines(found)]))
+    notes = [*_inexact_lines(found), *(f"implausible times: {times}" for times in found.implausible)]
+    print("\n".join([*_quarantine_lines(found), *notes, *_window_lines(found)]))
     print_rows([found.rows], RowFormat.TABLE, _ROWS_SHOWN)
     starting.stop()
 

@@ -107,6 +107,8 @@ class Quality(Section):
     inexact_ratio: Limits = Limits(warn=0.0, fail=0.01)
     """Numbers in JSON and CSV files that the declared type of their column cannot hold, as a share of all records
     of a source. The column with the largest share counts."""
+    implausible_ratio: Limits = Limits(warn=0.0, fail=0.01)
+    """Share of all records of the source whose times are far from all others: of another unit, or placeholders."""
     duplicate_ratio: Limits = Limits(warn=0.05, fail=1.0)
     """Share of the records read that are duplicates by `source.deduplicate_on`."""
     rows_ratio: float = Field(default=0.5, ge=0)

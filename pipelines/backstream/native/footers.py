@@ -68,7 +68,10 @@ def _is_inside(statistics: Any, interval: Interval) -> bool:
     """Return whether all instants of a row group are in an interval."""
     if not _has_no_null(statistics) or not statistics.has_min_max:
         return False
-    first, last = statistics.min, statistics.max
+    try:
+        first, last = statistics.min, statistics.max
+    except (OverflowError, ValueError):  # a time outside of Python's years, 1 to 9999
+        return False
     if not isinstance(first, datetime) or not isinstance(last, datetime):
         return False
     return interval.start_ms <= _floor_ms(first) and _floor_ms(last) < interval.end_ms

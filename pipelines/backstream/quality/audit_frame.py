@@ -114,6 +114,7 @@ RUN_COLUMNS = [
     "files_removed",
     "files_equal",
     "records_misplaced",
+    "implausible_ratio",
 ]
 """The columns of the frame with one row. `unaccounted`: records read that have no fate, or several.
 
@@ -131,6 +132,8 @@ row, 1 if none is replaced.
 `files_skipped`: damaged input files that were skipped. `files_removed`: input files of published runs of the range
 that the source no longer has. `files_equal`: input files with the content of another one.
 `records_misplaced`: records that are not in the folder of their event time (`source.partition_filter`).
+`implausible_ratio`: records of all input files, also outside the range, whose times are far from all others, as a
+share of all records in these files.
 """
 
 NOTHING = RunEvidence()
@@ -289,6 +292,7 @@ def run_frame(
     row["files_removed"] = plan.removed.count
     row["files_equal"] = plan.equal_files.count
     row["records_misplaced"] = sum(records.records for records in plan.misplaced)
+    row["implausible_ratio"] = _implausible_ratio(plan)
     return row.reset_index(drop=True)[RUN_COLUMNS]
 
 
@@ -304,6 +308,14 @@ def _count_records_in_files(plan: Plan) -> int:
     An unreadable record has no day, so a run quarantines those of whole files.
     """
     return sum(plan.inputs[number].rows for number in {number for chunk in plan.chunks for number in chunk.files})
+
+
+def _implausible_ratio(plan: Plan) -> float:
+    """Return the largest share of one time: a record may have two implausible times."""
+    counts, records = Counter[str](), sum(file.rows for file in plan.inputs)
+    for times in plan.implausible:
+        counts[times.time] += times.records
+    return max(counts.values(), default=0) / records if records else 0.0
 
 
 def _count_by_fate(manifests: Sequence[Manifest]) -> Counter[str]:

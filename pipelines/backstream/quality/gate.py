@@ -45,6 +45,7 @@ _SUMMARIZED_COLUMNS = {
     "is_any_readable",
     "quarantined_ratio",
     "inexact_ratio",
+    "implausible_ratio",
     "repeated_positions",
     "rows_ratio",
 }
@@ -79,12 +80,16 @@ def _summarize_audit(
 def _run_texts(
     failed_columns: AbstractSet[str | None], run: Any, plan: Plan, evidence: RunEvidence
 ) -> Iterator[str]:
-    """Return texts on unreadable, inexact, repeated, and replaced records, each if a check on it failed."""
+    """Return texts on unreadable, inexact, implausible, repeated, and replaced records, each if a check on it failed."""
     if not failed_columns.isdisjoint(("is_any_readable", "quarantined_ratio")):
         share = f"{share_text(run['quarantined_ratio'])} of the records could not be read"
         yield f"{share if run['is_any_readable'] else 'no record could be read'} ({evidence.unreadable})"
     if "inexact_ratio" in failed_columns:
         yield ", ".join(map(str, plan.inexact))
+    if "implausible_ratio" in failed_columns:
+        share = share_text(run["implausible_ratio"])
+        more = f" and {len(plan.implausible) - 1} more" if len(plan.implausible) > 1 else ""
+        yield f"{share} of all records have implausible times ({plan.implausible[0]}{more})"
     if "repeated_positions" in failed_columns:
         yield str(evidence.repeated)
     if "rows_ratio" in failed_columns:

@@ -216,6 +216,11 @@ def _misplaced_records(parts: RunParts, _: Mapping[str, Any]) -> Iterator[Row]:
         yield {"file": records.path, "expected": "event times of its folder", "found": str(records)}
 
 
+def _implausible_times(parts: RunParts, _: Mapping[str, Any]) -> Iterator[Row]:
+    for times in parts.plan.implausible:
+        yield {"file": times.file, "record": times.example, "expected": "a plausible time", "found": str(times)}
+
+
 def _window(row: Any) -> Row:
     names = [name for name in ("source_partition",) if name in row]
     start_ms = int(row["window_start"].timestamp() * 1_000)
@@ -250,6 +255,7 @@ _SEARCHES: Mapping[str, Callable[[RunParts, Mapping[str, Any]], Iterator[Row]]] 
     "files_removed": _removed_files,
     "files_equal": _equal_files,
     "records_misplaced": _misplaced_records,
+    "implausible_ratio": _implausible_times,
 }
 
 

@@ -85,6 +85,8 @@ PARAMETERS = {
     "quarantined_ratio_fail": "quarantined_ratio.fail",
     "inexact_ratio_warn": "inexact_ratio.warn",
     "inexact_ratio_fail": "inexact_ratio.fail",
+    "implausible_ratio_warn": "implausible_ratio.warn",
+    "implausible_ratio_fail": "implausible_ratio.fail",
     "duplicate_ratio_warn": "duplicate_ratio.warn",
     "duplicate_ratio_fail": "duplicate_ratio.fail",
     "rows_ratio_fail": "rows_ratio",

@@ -20,13 +20,15 @@ class SourceSpan:
     """The known time range of a source.
 
     `allowed` is its `source.event_time_range`. `events` is the interval from the first event to just after the
-    last; empty without events, None if unknown. `where` is the definition's file.
+    last; empty without events, None if unknown. `where` is the definition's file. `notes` are further facts for a
+    message.
     """
 
     dataset: str
     where: str
     allowed: Interval
     events: Interval | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def has_events(self) -> bool:
@@ -97,7 +99,8 @@ def _facts(span: SourceSpan, days: Interval) -> str:
     if not span.has_events:
         return f"\n  {span.dataset} has no events"
     first, last = instant_text(span.events.start_ms), instant_text(span.events.end_ms - 1)
-    return f"\n  {span.dataset} has events from {first} to {last}{_hint(round_to_days(span.events))}"
+    lines = [f"{span.dataset} has events from {first} to {last}", *span.notes]
+    return "".join(f"\n  {line}" for line in lines) + _hint(round_to_days(span.events))
 
 
 def _hint(days: Interval) -> str:

@@ -17,7 +17,7 @@ from backstream.errors import StorageError
 from backstream.storage.files import write_text
 
 log = logging.getLogger(__name__)
-_FORMAT = "summary 2 "
+_FORMAT = "summary 3 "
 """Format version; increase it when the content or meaning of summaries changes."""
 
 

@@ -10,6 +10,7 @@ from typing import Self
 from backstream.eventtime.instants import instant_text
 
 SHOWN = 10
+_YEAR_MS = 31_556_952_000
 SUFFIXES = (".parquet", ".parq", ".pq")
 """Suffixes of Parquet files; compressed ones end with `.snappy.parquet` or similar."""
 HIDDEN = "a name that begins with _ or ."
@@ -100,6 +101,45 @@ class MisplacedRecords:
         first, last = instant_text(self.first_ms), instant_text(self.last_ms)
         count = "1 record" if self.records == 1 else f"{self.records:,} records"
         return f"{count} of {self.path}, {first if first == last else f'{first} to {last}'}"
+
+
+def _time_text(value_ms: int) -> str:
+    """Return an instant as text; outside the years 1 to 9999 only its year."""
+    text = instant_text(value_ms)
+    return f"in the year {1970 + value_ms // _YEAR_MS:,}" if text.endswith(" ms") else text
+
+
+@dataclass(frozen=True, slots=True)
+class ImplausibleTimes:
+    """Records of a source whose times are far from those of all its other records, for the same reason.
+
+    `time` is the key of the definition, such as `source.event_time`, and `total` the number of all records of the
+    source. `first_ms` and `last_ms` are None for numbers that are too large for any time. `example` is the first
+    of these times as it is written, and `file` has it. `unit` is the unit that fits, empty for other reasons.
+    """
+
+    time: str
+    records: int
+    total: int
+    first_ms: int | None
+    last_ms: int | None
+    example: str
+    file: str
+    unit: str
+    reason: str
+
+    def __str__(self) -> str:
+        """Return the number, the times, an example, and the reason."""
+        count = "all" if self.records == self.total else f"{self.records:,} of"
+        example = f"e.g., {self.example} in {self.file}"
+        return f"{self.time} of {count} {self.total:,} records is {self._times}, {example}: {self.reason}"
+
+    @property
+    def _times(self) -> str:
+        if self.first_ms is None or self.last_ms is None:
+            return "too large for its unit"
+        first, last = _time_text(self.first_ms), _time_text(self.last_ms)
+        return first if first == last else f"from {first} to {last}"
 
 
 @dataclass(frozen=True, slots=True)

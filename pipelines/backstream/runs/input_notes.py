@@ -41,6 +41,7 @@ def _describe_unread(plan: Plan) -> Iterator[tuple[str, str]]:
     yield from _describe_misplaced(plan)
     for numbers in plan.inexact:
         yield "Inexact", f"{numbers}; {INEXACT_HINT}"
+    yield from (("Implausible times", str(times)) for times in plan.implausible)
     for file in plan.skipped[:SHOWN]:
         yield "Damaged, skipped", str(file)
     if len(plan.skipped) > SHOWN:

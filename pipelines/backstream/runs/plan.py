@@ -16,7 +16,14 @@ from typing import Any, Self
 from backstream.errors import PlanError
 from backstream.eventtime.intervals import Interval, LocalDays
 from backstream.runs.home import Home, RunFolder
-from backstream.runs.input_files import FileList, InexactNumbers, MisplacedRecords, PinnedInput, SkippedFile
+from backstream.runs.input_files import (
+    FileList,
+    ImplausibleTimes,
+    InexactNumbers,
+    MisplacedRecords,
+    PinnedInput,
+    SkippedFile,
+)
 from backstream.runs.packing import (
     expand_ranges,
     expand_run_lengths,
@@ -47,6 +54,7 @@ _OMITTED_IF_EMPTY = (
     "equal_files",
     "misplaced",
     "inexact",
+    "implausible",
     "element_ids",
     "code",
     "source_snapshots",
@@ -150,8 +158,9 @@ class Plan:
     this range, according to the bounds in an earlier plan. `removed` are deleted files that published runs of this
     range read. `unopened` files are in folders that cannot hold the range. `equal_files` have the content of
     another file. `misplaced` are the records that are not in the folder of their event time. `inexact` are the
-    numbers of text files that a declared type cannot hold. `prepared` has the numbers of all records of a prepared
-    source by `BatchCounts`. `code` maps each class or function of the user to
+    numbers of text files that a declared type cannot hold. `implausible` are the records whose times are far from
+    those of all others, over all inputs. `prepared` has the numbers of all records of a prepared source by
+    `BatchCounts`. `code` maps each class or function of the user to
     the hash of its source. `element_ids` are the field ids of list elements, by the suffix of a table and the
     column. `source_snapshots` are the snapshots of Iceberg tables that the run reads. `side_inputs` are the
     versions of the inputs that a transformation joined with the records.
@@ -189,6 +198,7 @@ class Plan:
     equal_files: FileList = field(default_factory=FileList)
     misplaced: tuple[MisplacedRecords, ...] = ()
     inexact: tuple[InexactNumbers, ...] = ()
+    implausible: tuple[ImplausibleTimes, ...] = ()
     prepared: Mapping[str, int] = field(default_factory=dict)
     element_ids: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     code: Mapping[str, str] = field(default_factory=dict)
@@ -353,6 +363,7 @@ def _from_json_types(content: Mapping[str, Any]) -> dict[str, Any]:
         **_file_lists({name: content.get(name, {}) for name in ("removed", "unopened", "equal_files")}),
         "misplaced": tuple(MisplacedRecords(**records) for records in content.get("misplaced", ())),
         "inexact": tuple(InexactNumbers(**numbers) for numbers in content.get("inexact", ())),
+        "implausible": tuple(ImplausibleTimes(**times) for times in content.get("implausible", ())),
         "side_inputs": {name: PinnedInput(**pin) for name, pin in content.get("side_inputs", {}).items()},
         "local_days": LocalDays(**local_days) if local_days else None,
         "mode": Mode(content["mode"]),

@@ -19,6 +19,7 @@ from backstream.definition.prepared import (
 from backstream.definition.source_section import Source
 from backstream.errors import BackstreamError, PlanError
 from backstream.eventtime.instants import epoch_ms
+from backstream.eventtime.suspect_times import TimeCounts
 from backstream.runs.home import Home
 from backstream.runs.input_files import HIDDEN, FileList, reason_ignored
 from backstream.runs.plan import InputFile
@@ -143,23 +144,34 @@ class SchemaGroup:
     has_rows: bool
 
 
+FileTimes = Mapping[str, TimeCounts]
+"""The counts of `event_time` and `arrival_time` of a file, as far as its footer is not enough."""
+
+
 @dataclass(frozen=True, slots=True)
 class FileInspection:
-    """The content of footers: files with a readable footer, damaged files, and groups of files by schema."""
+    """The content of footers: files with a readable footer, damaged files, and groups of files by schema.
+
+    `times` has the counts of the times of files whose footers are not enough, by path.
+    """
 
     inputs: tuple[InputFile, ...]
     damaged: tuple[DamagedFile, ...]
     shapes: tuple[SchemaGroup, ...]
+    times: Mapping[str, FileTimes] = field(default_factory=dict)
 
 
 def inspect_files(files: SourceFiles, source: Source) -> FileInspection:
-    """Return the rows, bytes and time bounds of each file, and the schemas of all. No row is read."""
+    """Return the rows, bytes and time bounds of each file, and the schemas of all.
+
+    Of row groups whose bounds may hold suspect times, the times are read.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     stores = Stores.from_environment()
 
-    def inspect(path: str) -> tuple[InputFile, pa.Schema] | DamagedFile:
+    def inspect(path: str) -> tuple[InputFile, pa.Schema, FileTimes] | DamagedFile:
         try:
             if not is_in_store(path):
                 footer = pq.read_metadata(path)
@@ -169,16 +181,37 @@ def inspect_files(files: SourceFiles, source: Source) -> FileInspection:
         except (pa.ArrowException, OSError, ValueError) as error:
             return _describe_damaged(path, files.find_version(path), error)
         version = files.find_version(path) or FileVersion(0, 0)
-        return _describe_file(path, version, footer, source), schema
+        return _describe_file(path, version, footer, source), schema, _count_times(path, footer, source, stores)
 
     inspected = map_files(inspect, {path: path for path in files.paths})
     damaged = tuple(file for file in inspected if isinstance(file, DamagedFile))
     inputs: list[InputFile] = []
     shapes: list[SchemaGroup] = []
-    for file, schema in (file for file in inspected if not isinstance(file, DamagedFile)):
+    times: dict[str, FileTimes] = {}
+    for file, schema, own_times in (file for file in inspected if not isinstance(file, DamagedFile)):
         inputs.append(file)
         _add_to_groups(shapes, schema, file)
-    return FileInspection(tuple(inputs), damaged, tuple(shapes))
+        if own_times:
+            times[file.path] = own_times
+    return FileInspection(tuple(inputs), damaged, tuple(shapes), times)
+
+
+def _count_times(path: str, footer: Any, source: Source, stores: Stores) -> FileTimes:
+    """Return the counts of the times of a file; none if it is damaged, which the reader of its rows reports."""
+    import pyarrow as pa
+
+    from backstream.source.time_counts import count_times
+
+    expressions = {"event_time": source.event_time, "arrival_time": source.arrival_time}
+    try:
+        counted = {
+            name: count_times(path, footer, expression, lambda: stores.parquet_source(path))
+            for name, expression in expressions.items()
+            if expression is not None
+        }
+    except (pa.ArrowException, OSError):
+        return {}
+    return {name: counts for name, counts in counted.items() if counts is not None}
 
 
 def _read_schema(footer: Any) -> pa.Schema:

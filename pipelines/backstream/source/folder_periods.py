@@ -66,10 +66,11 @@ class FolderPeriods:
                 )
                 raise SpecError(msg)
             rows = pq.read_table(file, columns=[FILE, EVENT_TIME], read_dictionary=[FILE], partitioning=None)
-            rows = rows.unify_dictionaries()
+            times_us = rows[EVENT_TIME].cast(pa.timestamp("us", "UTC")).cast(pa.int64())  # Python ends in 9999
+            rows = pa.table({FILE: rows[FILE], EVENT_TIME: times_us}).unify_dictionaries()
             bounds = rows.group_by(FILE).aggregate([(EVENT_TIME, "min"), (EVENT_TIME, "max")])
             for uri, first, last in zip(*(column.to_pylist() for column in bounds.columns), strict=True):
-                path, times = path_of_uri(uri), [epoch_ms(at) for at in (first, last) if at is not None]
+                path, times = path_of_uri(uri), [at_us // 1_000 for at_us in (first, last) if at_us is not None]
                 promise = self.promise(path)
                 if times and not promise.start_ms <= times[0] <= times[-1] < promise.end_ms:
                     found.setdefault(path, []).append(rows.filter(pc.equal(rows[FILE].cast(pa.string()), uri)))
@@ -77,7 +78,7 @@ class FolderPeriods:
 
 
 def _count_outside(path: str, rows: pa.Table, promise: Interval) -> MisplacedRecords:
-    times = rows[EVENT_TIME].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+    times = rows[EVENT_TIME]
     is_outside = pc.or_(pc.less(times, promise.start_ms * 1_000), pc.greater_equal(times, promise.end_ms * 1_000))
     outside = times.filter(is_outside)
     bounds: Mapping[str, int] = pc.min_max(outside).as_py()

@@ -5,17 +5,18 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backstream.definition.model import Definition
+from backstream.eventtime.suspect_times import SuspectTimes, TimeCounts
 from backstream.runs.file_summaries import load_summary, write_summary
 from backstream.runs.home import Home
 from backstream.runs.plan import InputFile
-from backstream.source.files import DamagedFile, FileInspection, SchemaGroup, SourceFiles, inspect_files
+from backstream.source.files import DamagedFile, FileInspection, FileTimes, SchemaGroup, SourceFiles, inspect_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,13 +26,14 @@ if TYPE_CHECKING:
 class SourceFooters:
     """The files with a readable footer, and the damaged ones.
 
-    `numbers` has the position in `schemas` of each input's schema.
+    `numbers` has the position in `schemas` of each input's schema. `times` is as in a `FileInspection`.
     """
 
     inputs: tuple[InputFile, ...]
     damaged: tuple[DamagedFile, ...]
     numbers: tuple[int, ...]
     schemas: tuple[str, ...]
+    times: Mapping[str, FileTimes]
 
     def inspect(self) -> FileInspection:
         """Return the same files with groups by schema."""
@@ -40,9 +42,10 @@ class SourceFooters:
             groups.setdefault((number, file.rows > 0), []).append(file.path)
         decoded = [_decode_schema(text) for text in self.schemas]
         shapes = (SchemaGroup(decoded[number], paths, has_rows) for (number, has_rows), paths in groups.items())
-        return FileInspection(self.inputs, self.damaged, tuple(shapes))
+        return FileInspection(self.inputs, self.damaged, tuple(shapes), self.times)
 
 
+_NO_SUMMARY: Mapping[str, Any] = {"files": {}, "schemas": [], "times": {}}
 _NO_FILES = FileInspection((), (), ())
 _FIELDS_AFTER_PATH = attrgetter(*(field.name for field in fields(InputFile) if field.name != "path"))
 
@@ -50,7 +53,7 @@ _FIELDS_AFTER_PATH = attrgetter(*(field.name for field in fields(InputFile) if f
 def load_footers(files: SourceFiles, definition: Definition, home: Home) -> SourceFooters:
     """Return the content of the footers of files; a file with unchanged size and times is not opened again."""
     path = home.summary(_summary_name(definition))
-    summary = load_summary(path, f"the input files of {definition.name}") or {"files": {}, "schemas": []}
+    summary = load_summary(path, f"the input files of {definition.name}") or _NO_SUMMARY
     entries: dict[str, list[Any]] = {}
     unknown: dict[str, list[int]] = {}
     for file in files.paths:
@@ -62,14 +65,18 @@ def load_footers(files: SourceFiles, definition: Definition, home: Home) -> Sour
     new = _NO_FILES
     if unknown:
         new = inspect_files(SourceFiles(tuple(unknown), {}, files.versions), definition.timed_source)
-    schemas: list[str] = summary["schemas"]
+    schemas: list[str] = [*summary["schemas"]]
     numbers = _number_schemas(new.shapes, schemas)
+    times = {file: summary["times"][file] for file in entries if file in summary["times"]}
     entries |= {file.path: [unknown[file.path], numbers[file.path], *_values(file)] for file in new.inputs}
+    times |= {file: _from_times(counts) for file, counts in new.times.items()}
     if new.inputs or len(entries) < len(summary["files"]):
-        write_summary(path, {"schemas": schemas, "files": entries})
+        write_summary(path, {"schemas": schemas, "files": entries, "times": times})
     in_order = [(file, entries[file]) for file in files.paths if file in entries]
     inputs = tuple(InputFile(file, *values[2:]) for file, values in in_order)
-    return SourceFooters(inputs, new.damaged, tuple(values[1] for _, values in in_order), tuple(schemas))
+    numbers_in_order = tuple(values[1] for _, values in in_order)
+    counted = {file: _to_times(counts) for file, counts in times.items()}
+    return SourceFooters(inputs, new.damaged, numbers_in_order, tuple(schemas), counted)
 
 
 def _summary_name(definition: Definition) -> str:
@@ -96,6 +103,20 @@ def _identity(files: SourceFiles, path: str) -> list[int]:
 def _values(file: InputFile) -> list[int | None]:
     """Return the fields of a file after its path."""
     return list(_FIELDS_AFTER_PATH(file))  # `astuple` would copy each value
+
+
+def _from_times(times: FileTimes) -> dict[str, Any]:
+    return {name: asdict(counts) for name, counts in times.items()}
+
+
+def _to_times(content: Mapping[str, Any]) -> FileTimes:
+    return {
+        name: TimeCounts(
+            {int(year): count for year, count in counts["years"].items()},
+            {reason: SuspectTimes(**suspects) for reason, suspects in counts["suspects"].items()},
+        )
+        for name, counts in content.items()
+    }
 
 
 def _number_schemas(groups: Iterable[SchemaGroup], schemas: list[str]) -> dict[str, int]:

@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from backstream.errors import PlanError
+from backstream.eventtime.instants import DAY_MS
+from backstream.eventtime.suspect_times import UNITS_US
 
 Longs = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -39,6 +41,14 @@ class TimeColumn:
         if re.fullmatch(r"\w+", text):
             return cls(text, 0, label)
         raise _spark_only_error(label, expression)
+
+    def us_per_number(self, kind: pa.DataType) -> float | None:
+        """Return the microseconds of one number in a column of this type; None if its values are no numbers."""
+        if self.factor:
+            return self.factor * 1_000 if pa.types.is_integer(kind) else None
+        if pa.types.is_date32(kind):
+            return DAY_MS * 1_000
+        return UNITS_US[kind.unit] if pa.types.is_timestamp(kind) else None
 
     def values_ms(self, column: pa.ChunkedArray) -> Longs:
         """Return epoch milliseconds of a column without nulls, floored.

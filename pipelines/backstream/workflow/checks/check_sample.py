@@ -25,10 +25,11 @@ from backstream.eventtime.window_operator import Pane, WindowResults, fire_windo
 from backstream.eventtime.windows import TimeWindow
 from backstream.native.supported import require_engine
 from backstream.runs.home import Home
-from backstream.runs.input_files import InexactNumbers
+from backstream.runs.input_files import ImplausibleTimes, InexactNumbers
 from backstream.source.column_types import group_by_schema
 from backstream.source.columns import resolve_columns
 from backstream.source.files import inspect_files, list_source_files
+from backstream.source.implausible_times import find_implausible_times
 from backstream.spark.preparation.prepare import prepare_files
 from backstream.spark.sample import aggregate_sample, load_sample
 from backstream.spark.schemas import PARTITION_NUMBER
@@ -53,6 +54,7 @@ class CheckedSample:
     `fates` counts the records by their fate in a replay of the sample; empty without arrival times.
     `max_quarantined` is the share of unreadable records above which a run is not published.
     `inexact` are the numbers that a declared type cannot hold, and `max_inexact` is the same limit for them.
+    `implausible` are the times of the read files that are far from all others.
     """
 
     types: Mapping[str, str]
@@ -67,6 +69,7 @@ class CheckedSample:
     max_inexact: float
     note: str = ""
     inexact: tuple[InexactNumbers, ...] = ()
+    implausible: tuple[ImplausibleTimes, ...] = ()
 
 
 def check_sample(spark: SparkSession, path: Path, limit: int, home: Home) -> CheckedSample:
@@ -86,7 +89,7 @@ def check_sample(spark: SparkSession, path: Path, limit: int, home: Home) -> Che
     definition = resolve_raw_paths(load_definition(path), home)
     if not _must_prepare(definition, place):
         files = _spread(list_source_files(definition.source, place).paths)
-        return _check_files(spark, definition, place, files, max(1, limit // len(files)))
+        return _check_files(spark, definition, definition, place, files, max(1, limit // len(files)))
     with TemporaryDirectory(prefix="backstream-") as folder:
         batches, inexact = [], list[InexactNumbers]()
         for number, single in enumerate(prepared.list_single_sources(definition)):
@@ -96,7 +99,8 @@ def check_sample(spark: SparkSession, path: Path, limit: int, home: Home) -> Che
         shaped = prepared.as_prepared(definition, home)
         source = shaped.source.model_copy(update={"path": tuple(map(str, batches))})
         files = [str(path) for batch in batches for path in sorted(batch.glob("*.parquet"))]
-        checked = _check_files(spark, shaped.model_copy(update={"source": source}), place, files, limit)
+        prepared_definition = shaped.model_copy(update={"source": source})
+        checked = _check_files(spark, definition, prepared_definition, place, files, limit)
         return replace(checked, inexact=InexactNumbers.sum(inexact))
 
 
@@ -122,15 +126,20 @@ def _prepare_sample(
 
 
 def _check_files(
-    spark: SparkSession, definition: Definition, place: str, files: Sequence[str], limit: int
+    spark: SparkSession, raw: Definition, definition: Definition, place: str, files: Sequence[str], limit: int
 ) -> CheckedSample:
-    """Return the sample of Parquet files that an engine can read where they are, up to a limit of each file."""
-    listed = list_source_files(definition.source, place)
-    types = resolve_columns(inspect_files(listed, definition.source).shapes, definition, place).types
+    """Return the sample of Parquet files that an engine can read where they are, up to a limit of each file.
+
+    `raw` is the definition of the raw files.
+    """
+    inspection = inspect_files(list_source_files(definition.source, place), definition.timed_source)
+    implausible = find_implausible_times(raw, definition.source.paths, inspection.inputs, inspection.times)
+    types = resolve_columns(inspection.shapes, definition, place).types
     require_engine(definition, types, place)
     register_functions(spark, definition)
     groups = [({**columns, **types}, paths) for columns, paths in group_by_schema(files)]
-    return _examine(spark, definition, types, load_sample(spark, definition, groups, limit))
+    sample = _examine(spark, definition, types, load_sample(spark, definition, groups, limit))
+    return replace(sample, implausible=implausible)
 
 
 def _spread(files: Sequence[_T]) -> list[_T]:

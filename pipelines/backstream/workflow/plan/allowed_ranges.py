@@ -64,14 +64,19 @@ def find_possible_days(definition: Definition) -> Interval:
 
 
 def require_range(
-    definition: Definition, interval: Interval, events: Interval | None, where: str, home: Home
+    definition: Definition,
+    interval: Interval,
+    events: Interval | None,
+    where: str,
+    home: Home,
+    notes: tuple[str, ...] = (),
 ) -> None:
     """Check a range; a range without events is allowed if it has published rows, which the run then removes.
 
     Raises:
         RangeError: when the range can have no event.
     """
-    source = SourceSpan(definition.name, where, Interval(*definition.source.event_time_range), events)
+    source = SourceSpan(definition.name, where, Interval(*definition.source.event_time_range), events, notes)
     now_ms = int(time.time() * SECOND_MS)
     try:
         require_range_in_source(interval, read_interval(interval, definition), source, now_ms)

@@ -41,9 +41,13 @@ class PlanRequest:
 
 @dataclass(frozen=True, slots=True)
 class RunScope:
-    """The definition, mode and range of a run; `place` is the path of the definition for error messages."""
+    """The definition, mode and range of a run; `place` is the path of the definition for error messages.
+
+    `raw` is the definition with the raw files as its source, if its prepared files are read.
+    """
 
     definition: Definition
+    raw: Definition
     mode: Mode
     interval: Interval
     place: str

@@ -23,7 +23,7 @@ from backstream.eventtime.windows import Session
 from backstream.lake.publication.ownership import TableOwner
 from backstream.native.supported import require_engine
 from backstream.quality.suites import require_valid_suite
-from backstream.runs.input_files import EQUAL_TO, FileList
+from backstream.runs.input_files import EQUAL_TO, FileList, ImplausibleTimes
 from backstream.runs.plan import ArrivalOrder, InputFile, Mode, Plan
 from backstream.source.arrival_index import ArrivalIndex, BucketGrid, IndexFolder, is_index_exact
 from backstream.source.columns import SourceColumns, resolve_columns
@@ -32,6 +32,7 @@ from backstream.source.deliveries import find_day_seals, reason_with_unsealed, r
 from backstream.source.equal_files import counts_equal_files_twice, find_equal_files
 from backstream.source.files import SourceFiles, find_arrival_bounds, list_source_files
 from backstream.source.footers import load_footers
+from backstream.source.implausible_times import find_implausible_times
 from backstream.workflow.inputs.prepare import find_source_snapshots, require_prepared, summarize_preparation
 from backstream.workflow.plan.allowed_ranges import find_event_span, needed_times, read_interval, require_range
 from backstream.workflow.plan.chunk_plan import cut_chunks, require_few_chunks
@@ -46,12 +47,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _RunSource:
-    """The input files of a run, the columns that it reads, and the arrival index of the files."""
+    """The input files of a run, the columns that it reads, the arrival index, and the implausible times."""
 
     listed: SourceFiles
     files: ReadableInputs
     columns: SourceColumns
     index: ArrivalIndex
+    implausible: tuple[ImplausibleTimes, ...]
 
     @property
     def inputs(self) -> tuple[InputFile, ...]:
@@ -90,7 +92,7 @@ def compose_plan(request: PlanRequest) -> Plan:
     overridden = apply_overrides(written, request.overrides, mode)
     require_stored_source(resolve_raw_paths(overridden, request.home), request.home, str(request.definition))
     definition = resolve_paths(overridden, request.home)
-    scope = RunScope(definition, mode, interval, str(request.definition), request.home)
+    scope = RunScope(definition, overridden, mode, interval, str(request.definition), request.home)
     require_valid_suite(definition.quality.suite, request.home.sound_suites)
     require_prepared(definition.source, needed_times(interval, definition, mode), scope.place)
     source = _load_source(scope)
@@ -142,6 +144,7 @@ def _to_plan(request: PlanRequest, scope: RunScope, source: _RunSource, definiti
         equal_files=_find_equal_files(definition.source, source.inputs, prepared.listing.equal_files),
         misplaced=prepared.misplaced,
         inexact=prepared.inexact,
+        implausible=source.implausible,
         source_snapshots=find_source_snapshots(definition.source),
         side_inputs=prepared.side_inputs,
     )
@@ -166,7 +169,8 @@ def _load_source(scope: RunScope) -> _RunSource:
     columns = resolve_columns(footers.shapes, definition, place)
     require_engine(definition, columns.types, place)
     require_native_tasks(definition, scope.mode, columns.types, listed, scope.home, place)
-    return _RunSource(listed, files, columns, _load_index(scope, files.inputs))
+    implausible = find_implausible_times(scope.raw, definition.source.paths, files.inputs, footers.times)
+    return _RunSource(listed, files, columns, _load_index(scope, files.inputs), implausible)
 
 
 def _load_index(scope: RunScope, inputs: Sequence[InputFile]) -> ArrivalIndex:
@@ -185,7 +189,8 @@ def _require_plannable_range(scope: RunScope, source: _RunSource) -> None:
     definition = scope.definition
     allowed = Interval(*definition.source.event_time_range)
     events = find_event_span(source.inputs, allowed, source.index.spans())
-    require_range(definition, scope.interval, events, scope.place, scope.home)
+    notes = tuple(map(str, source.implausible))
+    require_range(definition, scope.interval, events, scope.place, scope.home, notes)
     require_few_chunks(scope)
 
 
