@@ -246,6 +246,7 @@ def test_an_empty_run_has_no_window_and_one_row() -> None:
             "files_removed": 0,
             "files_equal": 0,
             "records_misplaced": 0,
+            "implausible_ratio": 0.0,
         }
     ]
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from backstream.definition.prepared_columns import EVENT_TIME, FILE
 from backstream.definition.source_section import PartitionFilter, Source
 from backstream.errors import PlanError
 from backstream.eventtime.instants import instant_ms
@@ -55,6 +60,21 @@ def test_periods_are_in_the_time_zone_of_the_source() -> None:
 
 def test_a_folder_without_a_value_may_hold_anything() -> None:
     assert promise("dt=__HIVE_DEFAULT_PARTITION__", "dt").overlaps(interval("1970-01-01", "1970-01-02"))
+
+
+def test_a_time_after_the_year_9999_is_misplaced(tmp_path: Path) -> None:
+    times_us = [1_709_251_200_000_000, 1_709_251_200_000_000_000]
+    columns = {
+        FILE: ["file:/a/dt=2024-03-01/b.json"] * 2,
+        EVENT_TIME: pa.array(times_us, pa.timestamp("us", "UTC")),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    given = PartitionFilter(columns=("dt",), slack="0s")  # type: ignore[arg-type]  # the text is converted
+    source = Source(path="/a", event_time="at", partition_filter=given)
+
+    (found,) = FolderPeriods(source, "orders.toml").find_misplaced(tmp_path)
+
+    assert str(found) == "1 record of /a/dt=2024-03-01/b.json, 1709251200000000 ms"
 
 
 @pytest.mark.parametrize(

@@ -74,9 +74,17 @@ def _find_in_column(
     for reason, found in counts.find_implausible().items():
         fitting, text = _explain(reason, found, unit, name, is_most=2 * found.records > total)
         is_time = reason not in UNITS_US
-        bounds_ms = (found.first_us // 1_000, found.last_us // 1_000) if is_time else (None, None)
-        example = _example(found, unit)
-        yield ImplausibleTimes(key, found.records, total, *bounds_ms, example, found.file, fitting, text)
+        yield ImplausibleTimes(
+            key,
+            found.records,
+            total,
+            found.first_us // 1_000 if is_time else None,
+            found.last_us // 1_000 if is_time else None,
+            _example(found, unit),
+            found.file,
+            fitting,
+            text,
+        )
 
 
 def _by_footer(file: InputFile, name: str) -> TimeCounts:

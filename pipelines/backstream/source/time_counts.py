@@ -208,8 +208,8 @@ def _count_numbers(path: str, rows: pa.Table, column: _StoredTime) -> Iterator[T
         if len(positions):
             own = numbers[positions]
             first = positions[own.argmin()]
-            bounds_us = (int(each * unit_us) for each in (own.min(), own.max()))
-            times = SuspectTimes(len(own), *bounds_us, _file_of(path, rows, first), str(texts[first]))
+            first_us, last_us = (int(each * unit_us) for each in (own.min(), own.max()))
+            times = SuspectTimes(len(own), first_us, last_us, _file_of(path, rows, first), str(texts[first]))
             yield TimeCounts({}, {unit: times})
 
 
