@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from tests.prepared.test_prepared import write_definition
 
 import backstream
-from backstream.errors import QualityError, RangeError
+from backstream.errors import PlanError, QualityError, RangeError
 from backstream.runs.home import Home
 from backstream.runs.input_notes import describe_inputs
 from backstream.runs.plan import Plan
@@ -131,6 +131,27 @@ def test_a_source_in_another_unit_has_no_event_in_the_range_and_the_error_names_
         f" e.g., 1709251200 in {file}: with the unit s instead of ms it would be 2024-03-01T00:00Z;"
         ' set source.event_time_unit = "s"\n\n'
         "hint: the possible range is since=1970-01-20 until=1970-01-21; until is excluded"
+    )
+
+
+def test_a_replay_is_refused_if_an_arrival_time_is_after_the_year_9999(tmp_path: Path) -> None:
+    path = tmp_path / "data/a.json"
+    path.parent.mkdir()
+    arrivals = [*IN_MARCH[1:], MARCH_MS * 1_000]
+    lines = ({"ts": at, "arrived": arrived, "amount": 1} for at, arrived in zip(IN_MARCH, arrivals, strict=True))
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    source = (
+        JSON.replace("{ ts", '{ arrived = "bigint", ts') + 'arrival_time = "arrived"\narrival_time_unit = "ms"\n'
+    )
+    definition = write_definition(tmp_path, source)
+
+    with pytest.raises(PlanError) as caught:
+        backstream.plan(definition, *DAY, mode="replay", home=tmp_path / "home", allow_unsealed=True)
+
+    assert str(caught.value) == (
+        f"cannot replay orders: an arrival time is not in the years 1 to 9999 ({definition})\n"
+        f"  source.arrival_time of 1 of 100 records is in the year 56,134, e.g., 1709251200000000 in {path}:"
+        f" with the unit us instead of ms it would be 2024-03-01T00:00Z; {REMEDY}"
     )
 
 

@@ -21,6 +21,7 @@ from backstream.eventtime.suspect_times import (
 from backstream.runs.input_files import ImplausibleTimes
 from backstream.runs.plan import InputFile
 from backstream.source.files import FileTimes
+from backstream.source.prepared import describe_input_file
 from backstream.source.time_columns import TimeColumn
 
 _UNIT_OF_FACTOR = {1: "ms", 1_000: "s"}
@@ -81,7 +82,7 @@ def _find_in_column(
             found.first_us // 1_000 if is_time else None,
             found.last_us // 1_000 if is_time else None,
             _example(found, unit),
-            found.file,
+            describe_input_file(found.file),
             fitting,
             text,
         )

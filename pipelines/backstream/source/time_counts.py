@@ -127,6 +127,8 @@ class _StoredTime:
         positions = {footer.schema.column(number).path: number for number in range(footer.num_columns)}
         if column.name not in positions:
             return None
+        if footer.schema.column(positions[column.name]).physical_type == "INT96":  # only prepared files are read
+            return None
         kind = footer.schema.to_arrow_schema().field(column.name).type
         us_per_number = column.us_per_number(kind)
         is_text = not column.factor and (pa.types.is_string(kind) or pa.types.is_large_string(kind))

@@ -104,7 +104,7 @@ def _to_plan(request: PlanRequest, scope: RunScope, source: _RunSource, definiti
     """Return the plan of a range that can be planned; its seals, clock, and tables are checked first."""
     definition, interval = scope.definition, scope.interval
     days = _find_seals(scope, source.inputs, is_unsealed_allowed=request.is_unsealed_allowed)
-    clock_start_ms, clock_end_ms = _find_clock(scope, source.inputs)
+    clock_start_ms, clock_end_ms = _find_clock(scope, source)
     prepared = summarize_preparation(definition.source)
     owner = TableOwner(scope.home, definition.name, request.definition.absolute(), definition.source.key)
     tables = plan_run_tables(scope, owner, source.columns.types)
@@ -208,7 +208,7 @@ def _find_seals(scope: RunScope, inputs: Sequence[InputFile], *, is_unsealed_all
     return days
 
 
-def _find_clock(scope: RunScope, inputs: Sequence[InputFile]) -> tuple[int, int]:
+def _find_clock(scope: RunScope, source: _RunSource) -> tuple[int, int]:
     """Return when the stream's source was opened and when its input ended, in epoch milliseconds.
 
     These are the first and the last arrival; `watermark.clock_start` replaces the first. A recompute has no clock.
@@ -222,7 +222,10 @@ def _find_clock(scope: RunScope, inputs: Sequence[InputFile]) -> tuple[int, int]
             "hint: use the mode recompute, or set source.arrival_time to the column with the arrival time"
         )
         raise PlanError(msg, "mode")
-    bounds = find_arrival_bounds(inputs)
+    bounds = find_arrival_bounds(source.inputs)
+    if bounds is None and source.implausible:  # a footer has no bounds after the year 9999
+        msg = f"cannot replay {definition.name}: an arrival time is not in the years 1 to 9999 ({scope.place})"
+        raise PlanError(msg + "".join(f"\n  {times}" for times in source.implausible), "mode")
     if bounds is None:
         msg = (
             f"cannot replay {definition.name}: the input files have no arrival times ({scope.place})\n"
