@@ -80,7 +80,7 @@ def _summarize_audit(
 def _run_texts(
     failed_columns: AbstractSet[str | None], run: Any, plan: Plan, evidence: RunEvidence
 ) -> Iterator[str]:
-    """Return texts on unreadable, inexact, implausible, repeated, and replaced records, each if a check on it failed."""
+    """Return texts on the records of the whole run, each if a check on them failed."""
     if not failed_columns.isdisjoint(("is_any_readable", "quarantined_ratio")):
         share = f"{share_text(run['quarantined_ratio'])} of the records could not be read"
         yield f"{share if run['is_any_readable'] else 'no record could be read'} ({evidence.unreadable})"

@@ -9,12 +9,12 @@ from __future__ import annotations
 SOUND = {
     "bands": "8964f70b82464580f9511e448917ef84",
     "delivery": "9c085fa0eb798651c8b5a201a10774b0",
-    "inputs": "a41752c69e93c5bf7a2522d089eeb10c",
+    "inputs": "05b26e8efef61c22b3de19264cfea6c4",
     "lateness": "9896539a17a8bda06f04d9c93d4c90a5",
     "records": "2105ce69b31e6534e30a1bfc75dd8d59",
     "results": "c08e3b5c90afbc237b94b1f18e6b58e2",
     "volume": "3280f149f8155a5894cb09077c1408e2",
-    "window_audit": "b49b857d7bbf1c4f097c02c625219598",
+    "window_audit": "f48e30383e7e69d87d4bc261aafd00d9",
     "windows": "e17700d7d9195fd3a0fb14459e554db8",
 }
 """Digests of valid suites by name, as `suites.suite_digest` computes them."""
