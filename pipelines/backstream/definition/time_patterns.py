@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import lru_cache
-from itertools import takewhile
+from itertools import dropwhile, takewhile
 
 from backstream.definition.time_texts import WHITESPACE, WrittenTime
 
 _PART = re.compile(r"'(?:[^']|'')*'|([A-Za-z])\1*|.", re.DOTALL)
-_YEAR, _MONTH, _DAY, _HOUR = "y", "ML", "d", "Hh"
+_MONTH = "ML"
 _ZONES = "XxZzVO"
 _LENGTHS = {
     **dict.fromkeys("dHhmsV", 2),
     **dict.fromkeys("MLzO", 4),
     **dict.fromkeys("XxZ", 5),
-    "y": 10,
+    "y": 4,
     "D": 3,
     "S": 9,
     "a": 1,
@@ -116,7 +116,7 @@ def _parts(pattern: str) -> list[_Part]:
 
 
 @dataclass(frozen=True, slots=True)
-class _PatternForm:
+class PatternForm:
     """The form of texts with a pattern: a regular expression for Python and Java.
 
     `fields` are the letters of its groups. The groups of time zones have a letter of them.
@@ -134,9 +134,9 @@ class _PatternForm:
 
 
 @lru_cache
-def _pattern_form(pattern: str) -> _PatternForm:
+def pattern_form(pattern: str) -> PatternForm:
     """Return the form of a pattern that `reason_against_pattern` accepts."""
-    parts = _parts(pattern)
+    parts = _parts(pattern.strip(WHITESPACE))
     forms, fields = [], []
     for index, part in enumerate(parts):
         if part.is_bracket:
@@ -148,7 +148,7 @@ def _pattern_form(pattern: str) -> _PatternForm:
             fields.append(part.text if part.is_letters else "Z")
     zones = [part for part in parts if part.is_zone]
     has_zone = True if any(not part.sections for part in zones) else None if zones else False
-    return _PatternForm(f"(?i)^{''.join(forms)}$", tuple(fields), has_zone)
+    return PatternForm(f"(?i)^{''.join(forms)}$", tuple(fields), has_zone)
 
 
 def _form(part: _Part, following: Sequence[_Part]) -> str:
@@ -190,7 +190,7 @@ def parse_pattern(pattern: str, text: str) -> WrittenTime | None:
         pattern: a pattern that `reason_against_pattern` accepts.
         text: the text of a time.
     """
-    form = _pattern_form(pattern.strip(WHITESPACE))
+    form = pattern_form(pattern)
     found = re.match(form.expression, text.strip(WHITESPACE), re.ASCII)
     if found is None:
         return None
@@ -264,54 +264,45 @@ _STRFTIME = {key: letters for key, _, letters in (each.partition("=") for each i
 """Directives of `strftime`, with the letters of Spark."""
 _OTHER_LETTERS = {
     "Y": ("y", "is the year of a week"),
-    "u": ("y", "is no year for Spark"),
-    "A": ("a", "is the millisecond of the day"),
-    "t": ("a", "is no letter of Spark's notation"),
-    "T": ("'T'", "is no letter of Spark's notation"),
-    "f": ("S", "is no letter of Spark's notation"),
-    "n": ("S", "is the nanosecond, which Spark does not read"),
+    "u": ("y", "is no year in Spark"),
     "k": ("H", "is an hour from 1 to 24"),
     "K": ("H", "is an hour from 0 to 11"),
+    "A": ("a", "is the millisecond of a day"),
+    "n": ("S", "is a nanosecond, which Spark cannot parse"),
+    "t": ("a", "is no letter of a pattern"),
+    "f": ("S", "is no letter of a pattern"),
+    "T": ("'T'", "is no letter of a pattern"),
 }
 """Letters that mean something else, with the letter that is meant, and the reason."""
+_NEEDS_DATE = (("y", "year (yyyy)"), ("ML", "month (MM)"), ("d", "day (dd)"))
 
 
 def reason_against_pattern(pattern: str) -> str | None:
-    """Return why a pattern is refused, with the right one if it is known; None if it reads instants.
-
-    The reason is the end of a sentence that begins with the pattern.
-    """
-    if re.search(r"%[A-Za-z]", re.sub("'[^']*'", "", pattern)):
+    """Return why a pattern does not read whole instants, with the right one if it is known; None if it does."""
+    if re.search("%[A-Za-z]", re.sub("'[^']*'", "", pattern)):
         return _reason_against_strftime(pattern)
     if pattern.count("'") % 2:
-        return "has a quote without its end"
+        return "a quote has no end"
     parts = _parts(pattern.strip(WHITESPACE))
     if reason := _reason_against_signs(parts):
         return reason
-    corrected, reasons = list(parts), []
-    for index in range(len(parts)):
-        part, reason = _correction(corrected, index)
-        if reason:
-            reasons.append(f"{parts[index].text} {reason}")
-            corrected[index] = part
+    corrections = [_correction(parts, index) for index in range(len(parts))]
+    reasons = [
+        f"{part.text} {found[1]}" for part, found in zip(parts, corrections, strict=True) if found is not None
+    ]
     if reasons:
-        right = "".join(map(_pattern_text, corrected))
-        said = " and ".join(reasons)
-        return f"is not what it seems, as {said}" + ("" if reason_against_pattern(right) else f': write "{right}"')
-    return next(_list_missing(parts), None)
-
-
-def _pattern_text(part: _Part) -> str:
-    if part.is_quoted:
-        return "'{}'".format(part.text.replace("'", "''") if part.text != "'" else "")
-    return part.text
+        pairs = zip(parts, corrections, strict=True)
+        right = "".join(_pattern_text(part) if found is None else found[0] for part, found in pairs)
+        remedy = "" if reason_against_pattern(right) else f'; write "{right}"'
+        return f"{', and '.join(reasons)}{remedy}"
+    return next(_list_reasons(parts), None)
 
 
 def _reason_against_strftime(pattern: str) -> str:
     translated = re.sub(r"%-?(.)|([A-Za-z]+)", _translation, pattern)
     is_known = "?" not in translated and reason_against_pattern(translated) is None
-    remedy = f': write "{translated}"' if is_known else ': Spark\'s has letters, e.g., "yyyy-MM-dd HH:mm:ss"'
-    return f"is in the notation of strftime{remedy}"
+    remedy = f'write "{translated}"' if is_known else 'write letters, e.g., "yyyy-MM-dd HH:mm:ss"'
+    return f"% belongs to the notation of strftime; {remedy}"
 
 
 def _translation(found: re.Match[str]) -> str:
@@ -320,59 +311,92 @@ def _translation(found: re.Match[str]) -> str:
 
 def _reason_against_signs(parts: Sequence[_Part]) -> str | None:
     plain = [part.text for part in parts if not part.is_letters and not part.is_quoted]
-    is_open = any(part.is_bracket and not part.sections for part in parts)
-    if is_open or plain.count("[") != plain.count("]"):
-        return "has a bracket without its counterpart"
+    is_closed_twice = any(part.text == "]" and not part.sections for part in parts if part.is_bracket)
+    if is_closed_twice or plain.count("[") != plain.count("]"):
+        return "a bracket has no counterpart"
     reserved = next((text for text in plain if text in "{}#"), None)
-    return f"has the reserved character {reserved}: write it in quotes, '{reserved}'" if reserved else None
+    return f"{reserved} is reserved; write it in quotes, '{reserved}'" if reserved else None
 
 
-def _correction(parts: Sequence[_Part], index: int) -> tuple[_Part, str | None]:
-    """Return the part that is meant instead of a part, and the reason; None if there is none."""
+def _pattern_text(part: _Part) -> str:
+    if not part.is_quoted:
+        return part.text
+    return "''" if part.text == "'" else "'{}'".format(part.text.replace("'", "''"))
+
+
+def _correction(parts: Sequence[_Part], index: int) -> tuple[str, str] | None:
+    """Return the letters that are meant instead of a part, and the reason; None for a part that is right."""
     part = parts[index]
     if not part.is_letters:
-        return part, None
+        return None
     letters = [each.letter for each in parts if each.is_letters]
     before = next((each.letter for each in reversed(parts[:index]) if each.is_letters), "")
     after = next((each.letter for each in parts[index + 1 :] if each.is_letters), "")
-    letter, count = part.letter, len(part.text)
-    right, reason = _OTHER_LETTERS.get(letter, (letter, None))
-    if letter == "D" and not {*letters}.isdisjoint("MLm") and "d" not in letters:
-        right, reason = "d", "is the day of the year"
-    elif (
-        letter == "m"
-        and before not in {*"HhKk"}
-        and (after in {*"yYdDu"} or before in {*"yYdDu"})
-        and after != "s"
-    ):
-        right, reason = "M", "are minutes"
-    elif (
-        letter == "M" and letters.count("M") + letters.count("L") > 1 and (before in {*"HhKk"} or after in {*"sS"})
-    ):
-        right, reason = "m", "is the month"
-    elif letter == "S" and "s" not in letters:
-        right, reason = "s", "is the fraction of a second"
-    elif letter == "s" and before == "s":
-        right, reason = "S", "is the second again"
-    elif letter == "h" and "a" not in letters:
-        right, reason = "H", "is an hour from 1 to 12 without a for AM or PM"
-    return replace(part, text=right * count if len(right) == 1 else right), reason
+    found = _OTHER_LETTERS.get(part.letter) or _other_meaning(part.letter, letters, before, after)
+    if found is None:
+        return None
+    right, reason = found
+    if right == "H" and not {*"aAt"}.isdisjoint(letters):
+        right = "h"
+    return right * len(part.text) if right in "yMdHhmsS" else right, reason
 
 
-def _list_missing(parts: Sequence[_Part]) -> Iterator[str]:
-    letters = {part.letter for part in parts}
-    certain = {part.letter for part in parts if not part.sections}
-    yield from (
-        f"has {part.text}: {part.letter} is no letter that Spark reads in times"
-        for part in parts
-        if part.is_letters and part.letter not in _LENGTHS
-    )
-    yield from (
-        f"has too many letters: {part.text}"
-        for part in parts
-        if part.is_letters and len(part.text) > _LENGTHS[part.letter]
-    )
-    if "y" not in certain or (certain.isdisjoint("D") and (certain.isdisjoint("ML") or "d" not in certain)):
-        yield "has no whole date: year, month, and day must be outside of optional sections"
-    if letters & {*"ms"} and letters.isdisjoint(_HOUR):
-        yield "has minutes or seconds, but no hours (HH)"
+def _other_meaning(letter: str, letters: Sequence[str], before: str, after: str) -> tuple[str, str] | None:
+    """Return the letter that is meant instead of a letter of times, and the reason; None if it is right.
+
+    Args:
+        letter: the letter.
+        letters: the letters of the pattern in their order.
+        before: the letter before it; empty if there is none.
+        after: the letter after it; empty if there is none.
+    """
+    has_hours = not {*"HhKk"}.isdisjoint(letters)
+    has_months = not {*"ML"}.isdisjoint(letters)
+    months = letters.count("M") + letters.count("L")
+    is_beside_hours = before in {*"HhKk"}
+    is_beside_date = before in {*"yYuDd"} or after in {*"yYuDd"}
+    found = {
+        "D": (
+            "d",
+            "is the day of the year",
+            "d" not in letters and (has_months or letters.count("m") > has_hours),
+        ),
+        "m": ("M", "is the minute", is_beside_date and not is_beside_hours and after not in {*"sS"}),
+        "M": ("m", "is the month", is_beside_hours and (months > 1 or "m" in letters)),
+        "h": ("H", "is an hour from 1 to 12, and AM or PM (a) is missing", {*"aAt"}.isdisjoint(letters)),
+        "S": ("s", "is the fraction of a second, and the second is missing", "s" not in letters),
+        "s": ("S", "is the second again", before == "s"),
+    }
+    right, reason, is_wrong = found.get(letter, ("", "", False))
+    return (right, reason) if is_wrong else None
+
+
+def _list_reasons(parts: Sequence[_Part]) -> Iterator[str]:
+    """Yield the reasons why Spark refuses a pattern, or would guess a part of an instant."""
+    fields = [part for part in parts if part.is_letters]
+    for part in fields:
+        if part.letter in "EFecwW":
+            yield (
+                f"{part.text} is a week or its day, which Spark cannot parse; leave it out of the text by SQL, "
+                "e.g., substring(at, 6)"
+            )
+        if part.letter not in _LENGTHS:
+            yield f"{part.text} is no letter of an instant; write text in quotes, '{part.text}'"
+        if len(part.text) > _LENGTHS[part.letter] or (part.letter in _ZONES and part.text not in _ZONE_FORMS):
+            yield f"{part.text} has a wrong number of letters"
+    certain = {part.letter for part in fields if not part.sections}
+    letters = {part.letter for part in fields}
+    needed = _NEEDS_DATE[:1] if "D" in certain else _NEEDS_DATE
+    if absent := [name for own, name in needed if certain.isdisjoint(own)]:
+        yield f"it has no {', no '.join(absent)}" + (
+            " outside of [ ]" if "[" in {part.text for part in parts} else ""
+        )
+    if letters.isdisjoint("Hh") and not letters.isdisjoint("msSa"):
+        yield "it has parts of hours, and no hour (HH)"
+    for index, part in enumerate(parts):
+        rest = [*dropwhile(lambda each: each.is_fixed, parts[index + 1 :])]
+        if part.is_number and not part.is_fixed and rest and (rest[0].is_number or rest[0].letter == "S"):
+            yield (
+                f"Spark takes digits of {rest[0].text} for {part.text}; separate them by SQL, "
+                "e.g., concat(substring(at, 1, 14), '.', substring(at, 15))"
+            )

@@ -35,18 +35,25 @@ def _form_with_hour(hour: str) -> str:
     return f"^{_DATE}[Tt ]{time}{_ZONE}$"
 
 
-_DATE_FORM = "^(?!0000)[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])$"
+DATE_FORM = "^(?!0000)[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])$"
 """The form of a whole date."""
-_TIME_FORM = _form_with_hour(_HOUR)
+TIME_FORM = _form_with_hour(_HOUR)
 """The form of a date with a time.
 
 Its groups are the year, a separator, the month, the day, the hour, a separator, the minute, the second, the
 fraction, the offset, and the region of a time zone after a space or in brackets.
 """
-_MIDNIGHT_FORM = _form_with_hour(_MIDNIGHT)
+MIDNIGHT_FORM = _form_with_hour(_MIDNIGHT)
 """The form of the end of a day, `24:00`, with the same groups."""
+USUAL_FORM = (
+    "^(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.][0-9]{1,9})?"
+    "(?:Z|[+-][0-9]{2}:[0-9]{2})?$"
+)
+"""The form of most texts, whose numbers can be too large. It is quick to match."""
+LOCAL_FORM = r"^\s*[0-9-]{8,10}(?:[Tt ][0-9:.,]+)?\s*$"
+"""The form of texts without a time zone, if they are instants."""
 _ANY_TIME = re.compile(_form_with_hour(f"{_HOUR}|{_MIDNIGHT}"))
-_ANY_DATE = re.compile(_DATE_FORM)
+_ANY_DATE = re.compile(DATE_FORM)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _DAY_US = 86_400_000_000
 

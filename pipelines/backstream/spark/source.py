@@ -28,6 +28,7 @@ from backstream.eventtime.records import ONLY_PARTITION
 from backstream.runs.plan import InputFile
 from backstream.source.column_types import quote_column, reason_not_a_time
 from backstream.spark.schemas import ARRIVAL_ORDER, EVENT, PARTITION_NUMBER, IntervalColumns, Step, table_literals
+from backstream.spark.time_texts import instant_of_text
 
 REASON = "quarantine_reason"
 """The column with the reason why a record is unreadable; null for readable records."""
@@ -141,7 +142,8 @@ def _parse_time(rows: DataFrame, key: str, expression: str) -> Column:
     kind = _type_of(rows, F.expr(expression))
     if wrong := reason_not_a_time(key, expression, kind.simpleString()):
         raise ContractError(wrong)
-    return F.try_to_timestamp(F.expr(expression)) if isinstance(kind, StringType) else F.expr(expression)
+    column = F.expr(expression)
+    return instant_of_text(column, None, None) if isinstance(kind, StringType) else column
 
 
 def _type_of(rows: DataFrame, column: Column) -> DataType:

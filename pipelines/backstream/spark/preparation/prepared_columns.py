@@ -45,6 +45,7 @@ from backstream.source.column_types import quote_column
 from backstream.spark.preparation.settings import MALFORMED, Preparation
 from backstream.spark.schemas import int64_literal, integer_quotient
 from backstream.spark.source import marker_ms_column
+from backstream.spark.time_texts import instant_of_text
 
 IS_KEPT = "prepared_is_kept"
 """Column with whether a record meets `source.where`, if there is one."""
@@ -54,8 +55,6 @@ _MICROS: Mapping[TimeUnit, int] = {
     TimeUnit.MICROSECONDS: 1,
 }
 _MAX_EPOCH_US = 2**62
-_ZONE = r"(?i)(z|utc|gmt|[+-]\d{2}(:?\d{2})?|\[[^\]]+\]|[a-z]+/[a-z_]+)\s*$"
-"""Pattern of the end of a text that names its time zone."""
 
 
 def add_derived_columns(rows: DataFrame, preparation: Preparation) -> DataFrame:
@@ -218,7 +217,9 @@ def _parse_time(rows: DataFrame, time: _WrittenTime, preparation: Preparation) -
             raise _time_error(key, time.expression, kind, hint, preparation)
         return written, instant_of_number(written, kind, time.unit)
     if isinstance(kind, StringType):
-        return written, _instant_of_text(written, time, zone)
+        if time.unit is not None:
+            return written, _instant_of_decimal(F.trim(written).try_cast("decimal(38,6)"), time.unit)
+        return written, instant_of_text(written, time.pattern, zone)
     raise _time_error(
         key, time.expression, kind, "use an expression that is a timestamp, a number, or text", preparation
     )
@@ -249,12 +250,3 @@ def _instant_of_decimal(number: Column, unit: TimeUnit) -> Column:
     micros = number / F.lit(1_000) if unit is TimeUnit.NANOSECONDS else number * F.lit(_MICROS[unit])
     is_valid = F.abs(micros) < F.lit(_MAX_EPOCH_US)
     return F.timestamp_micros(F.when(is_valid, F.floor(micros).cast("long")))
-
-
-def _instant_of_text(text: Column, time: _WrittenTime, zone: str | None) -> Column:
-    if time.unit is not None:
-        return _instant_of_decimal(F.trim(text).try_cast("decimal(38,6)"), time.unit)
-    parsed = F.try_to_timestamp(text, F.lit(time.pattern)) if time.pattern else F.try_to_timestamp(text)
-    if zone is None:
-        return parsed
-    return F.when(text.rlike(_ZONE), parsed).otherwise(F.to_utc_timestamp(parsed, zone))
