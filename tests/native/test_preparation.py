@@ -127,7 +127,11 @@ count = "count(*)"
         ('key = ["s"]', 'key = ["s"]\nwhere = "s = 1"', "source.where is set"),
         ('key = ["s"]', 'key = ["s"]\nderive = { a = "1" }', "source.derive is set"),
         ('key = ["s"]', 'key = ["s"]\ntransform = "a:b"', "source.transform is set"),
-        ('event_time = "t"', 'event_time = "s"\nevent_time_pattern = "yyyy"', "source.event_time_pattern is set"),
+        (
+            'event_time = "t"',
+            'event_time = "s"\nevent_time_pattern = "yyyy-MM-dd"',
+            "source.event_time_pattern is set",
+        ),
         ('s = "string"', 's = "array<int>"', "column s has the type array<int>"),
         ('s = "string"', 's = "string not null"', "column s has the type string not null"),
         ('s = "string"', 's = "string"\nT = "string"', "the names of the columns are not unique and plain"),

@@ -190,6 +190,19 @@ def test_spark_reads_the_iso_texts_that_python_reads(zone: str | None, spark: Sp
     assert differences(texts, found["us"].to_pylist(), expected) == []
 
 
+def test_spark_accepts_the_patterns_that_have_no_reason_against_them(spark: SparkSession) -> None:
+    maker = random.Random(11)  # noqa: S311 - not for secrets
+    runs = [letter * count for letter in "yMLdDHhmsSaXxZzVOEFGQqwWYuekKABnNptTcf-:[]" for count in range(1, 6)]
+    dates = ("yyyy-MM-dd ", "dd/MM/yy", "yyyyDDD", "d MMM y'T'", "[HH:]MMMM d yyyy")
+    made = {
+        maker.choice(dates) + "".join(maker.choice(runs) for _ in range(maker.randrange(4))) for _ in range(20_000)
+    }
+    accepted = sorted(pattern for pattern in made if reason_against_pattern(pattern) is None)
+    assert len(accepted) > 1_000
+    rows = spark.createDataFrame(pa.table({"pattern": accepted}))
+    assert rows.where(F.try_to_timestamp(F.lit("x"), "pattern").isNotNull()).collect() == []
+
+
 def differences(
     texts: Sequence[object], found: Sequence[int | None], expected: Sequence[int | None]
 ) -> list[object]:
@@ -208,6 +221,6 @@ def test_spark_reads_the_texts_that_python_reads_with_each_pattern(spark: SparkS
         rows.select(F.unix_micros(F.try_to_timestamp("text", "pattern")).alias("us")).toArrow()["us"].to_pylist()
     )
     written = [parse_pattern(pattern, text) for pattern, text in pairs]
-    assert differences(pairs, found, [each and each.epoch_us for each in written]) == []
+    assert differences(pairs, found, [each.epoch_us if each else None for each in written]) == []
     read = {pattern for (pattern, _), each in zip(pairs, written, strict=True) if each}
     assert read == {*PATTERNS}

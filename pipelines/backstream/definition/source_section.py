@@ -19,9 +19,11 @@ from backstream.definition.values import (
     Name,
     NonNegativeDuration,
     Section,
+    TimePattern,
     TimeUnit,
     UserCodeName,
     require_order,
+    require_time_pattern,
     require_time_zone,
 )
 from backstream.definition.watermark_sections import SourceWatermark
@@ -90,6 +92,12 @@ def _require_complete_reading(options: Mapping[str, str]) -> None:
         if name.lower() in ("sep", "delimiter", "linesep") and not value:
             msg = f"options.{name} must not be empty"
             raise ValueError(msg)
+        if name.lower() in ("timestampformat", "timestampntzformat", "dateformat"):
+            try:
+                require_time_pattern(value)
+            except ValueError as error:
+                msg = f"options.{name} {error}"
+                raise ValueError(msg) from None
         if remedy := _INCOMPLETE.get(name.lower()):
             msg = f"options.{name} is not allowed, because records would be left out and not counted: {remedy}"
             raise ValueError(msg)
@@ -139,14 +147,14 @@ class Source(StoredRecords):
     """The event time of a record: a column, a field such as `payload.at`, or SQL over the columns."""
     event_time_unit: TimeUnit | None = None
     """The unit of event times that are numbers since 1970."""
-    event_time_pattern: Annotated[str, Field(min_length=1)] | None = None
+    event_time_pattern: TimePattern | None = None
     """The pattern of event times that are text, in Spark's notation, e.g., `"dd/MM/yyyy HH:mm:ss"`; by default
     ISO 8601."""
     arrival_time: str | None = None
     """The arrival time of a record: a column, a field, or SQL over the columns. A replay needs it."""
     arrival_time_unit: TimeUnit | None = None
     """The unit of arrival times that are numbers since 1970."""
-    arrival_time_pattern: Annotated[str, Field(min_length=1)] | None = None
+    arrival_time_pattern: TimePattern | None = None
     """The pattern of arrival times that are text."""
     time_zone: Annotated[str, AfterValidator(require_time_zone)] | None = None
     """The time zone of times that are written without one, e.g., `"America/New_York"`."""

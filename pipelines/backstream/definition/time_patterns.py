@@ -234,9 +234,11 @@ def _field_value(field: str, text: str) -> tuple[str, int | str]:
 
 
 def _zone(text: str) -> str:
-    """Return an offset with two digits for its hours, or a name."""
-    offset = text[3:] if re.match("GMT[+-]", text, re.IGNORECASE) else text
-    return re.sub(r"^([+-])([0-9])(?=:|$)", r"\g<1>0\2", offset)
+    """Return an offset as `+hhmm` or `+hhmmss`, or the name of a region."""
+    if text.upper() in ("Z", "UTC", "GMT"):
+        return "+0000"
+    offset = re.fullmatch(r"(?:GMT)?([+-])([0-9]{1,2})((?::?[0-9]{2})*)", text, re.IGNORECASE)
+    return text if offset is None else f"{offset[1]}{offset[2]:0>2}{offset[3].replace(':', '') or '00'}"
 
 
 _RANGES = {"H": (0, 23), "h": (1, 12), "m": (0, 59), "s": (0, 59)}
@@ -294,7 +296,8 @@ def reason_against_pattern(pattern: str) -> str | None:
         pairs = zip(parts, corrections, strict=True)
         right = "".join(_pattern_text(part) if found is None else found[0] for part, found in pairs)
         remedy = "" if reason_against_pattern(right) else f'; write "{right}"'
-        return f"{', and '.join(reasons)}{remedy}"
+        *first, last = reasons
+        return f"{', '.join(first)}{', and ' if first else ''}{last}{remedy}"
     return next(_list_reasons(parts), None)
 
 
@@ -363,8 +366,8 @@ def _other_meaning(letter: str, letters: Sequence[str], before: str, after: str)
         ),
         "m": ("M", "is the minute", is_beside_date and not is_beside_hours and after not in {*"sS"}),
         "M": ("m", "is the month", is_beside_hours and (months > 1 or "m" in letters)),
-        "h": ("H", "is an hour from 1 to 12, and AM or PM (a) is missing", {*"aAt"}.isdisjoint(letters)),
-        "S": ("s", "is the fraction of a second, and the second is missing", "s" not in letters),
+        "h": ("H", "is an hour from 1 to 12 without AM or PM (a)", {*"aAt"}.isdisjoint(letters)),
+        "S": ("s", "is the fraction of a second", "s" not in letters),
         "s": ("S", "is the second again", before == "s"),
     }
     right, reason, is_wrong = found.get(letter, ("", "", False))

@@ -16,6 +16,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from backstream.definition.time_patterns import reason_against_pattern
 from backstream.errors import SpecError
 from backstream.eventtime.instants import DAY_MS, duration_ms, duration_text, instant_ms, instant_text
 from backstream.user_code import USER_CODE_PATTERN
@@ -74,6 +75,14 @@ def require_time_zone(name: str) -> str:
     return name
 
 
+def require_time_pattern(pattern: str) -> str:
+    """Return a pattern of times, which must read whole instants."""
+    if reason := reason_against_pattern(pattern):
+        msg = f"must be a pattern of instants in Spark's notation, got {pattern!r}: {reason}"
+        raise ValueError(msg)
+    return pattern
+
+
 def require_partitions(value: object) -> object:
     """Return `observed`, or a list of source partitions."""
     if value == "observed" or (isinstance(value, list | tuple) and all(isinstance(name, str) for name in value)):
@@ -107,6 +116,10 @@ Instant = Annotated[
     int, BeforeValidator(_parse_instant), PlainSerializer(instant_text, when_used="json"), _AS_TEXT
 ]
 """Instant in epoch milliseconds, written as ISO 8601 text."""
+
+
+TimePattern = Annotated[str, Field(min_length=1), AfterValidator(require_time_pattern)]
+"""Pattern of texts that are instants, in Spark's notation."""
 
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*(_[a-z0-9]+)*$", max_length=100)]

@@ -30,8 +30,18 @@ def instant_of_text(text: Column, pattern: str | None, zone: str | None) -> Colu
     parsed = _instant_of_iso(text) if pattern is None else _instant_of_pattern(text, pattern)
     if zone is None:
         return parsed
-    is_local = text.rlike(LOCAL_FORM) if pattern is None else _is_local(text, pattern)
-    return F.when(is_local, F.to_utc_timestamp(parsed, zone)).otherwise(parsed)
+    return F.when(is_local(text, pattern), F.to_utc_timestamp(parsed, zone)).otherwise(parsed)
+
+
+def is_local(text: Column, pattern: str | None) -> Column:
+    """Return whether a text, if it is an instant, is written without a time zone."""
+    if pattern is None:
+        return text.rlike(LOCAL_FORM)
+    form = pattern_form(pattern)
+    if form.has_zone is not None:
+        return F.lit(not form.has_zone)
+    zones = "".join(f"${number}" for number in form.zone_groups)
+    return F.regexp_replace(_stripped(text), form.expression, zones) == F.lit("")
 
 
 def _instant_of_iso(text: Column) -> Column:
@@ -64,15 +74,6 @@ def _usual_text(text: Column) -> Column:
 
 def _instant_of_pattern(text: Column, pattern: str) -> Column:
     return F.try_to_timestamp(_stripped(text), F.lit(pattern.strip(WHITESPACE)))
-
-
-def _is_local(text: Column, pattern: str) -> Column:
-    """Return whether a text that has a pattern is written without a time zone."""
-    form = pattern_form(pattern)
-    if form.has_zone is not None:
-        return F.lit(not form.has_zone)
-    zones = "".join(f"${number}" for number in form.zone_groups)
-    return F.regexp_replace(_stripped(text), form.expression, zones) == F.lit("")
 
 
 def _stripped(text: Column) -> Column:

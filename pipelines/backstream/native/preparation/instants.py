@@ -14,9 +14,11 @@ from backstream.native.preparation.task import UnusualLinesError, UnusualRowsErr
 
 INSTANT = pa.timestamp("us", "UTC")
 _LOCAL = pa.timestamp("us")
-_TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
-_ZONE = r"(?:Z|[+-](?:(?:0[0-9]|1[0-7]):[0-5][0-9]|18:00))"
-_WITH_ZONE, _WITHOUT_ZONE = _TIME + _ZONE, _TIME
+_DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_TIME = r"[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?"
+_ZONE = r"(?:Z|[+-](?:(?:0[0-9]|1[0-7])(?::?[0-5][0-9])?|18(?::?00)?))"
+_WITH_ZONE, _WITHOUT_ZONE = f"{_DATE}{_TIME}{_ZONE}", f"{_DATE}(?:{_TIME})?"
+"""The forms that Arrow reads as `definition/time_texts.py` defines them; Spark reads all others."""
 _FIRST_US = pa.scalar(datetime(1, 1, 2, tzinfo=UTC), INSTANT).value
 _LAST_US = pa.scalar(datetime(9999, 12, 30, tzinfo=UTC), INSTANT).value
 """Bounds within which the year of a text is from 1 to 9999 in any time zone."""
@@ -26,7 +28,7 @@ _MAX_EPOCH_US = 2**62
 
 
 def instants_of_texts(texts: pa.StringArray, *, needs_zone: bool = False) -> pa.TimestampArray:
-    """Return the instants of full ISO 8601 texts, such as `2024-03-01T08:00:00.5Z`; without a zone, they are UTC.
+    """Return the instants of ISO 8601 texts in usual forms, e.g., `2024-03-01T08:00:00.5Z`; without a zone, UTC.
 
     Raises:
         UnusualRowsError: if some of them have another form, or a year outside of 1 to 9999.
@@ -68,11 +70,11 @@ def _find_zones(texts: pa.StringArray, *, needs_zone: bool) -> bool | pa.Boolean
             return has_zone
     zoned = _match(_WITH_ZONE, texts)
     if needs_zone:
-        msg = "a time is not a full ISO 8601 time with a time zone"
+        msg = "a time is not a usual ISO 8601 time with a time zone"
         raise UnusualRowsError(msg, pc.invert(zoned).fill_null(fill_value=False))
     is_full = pc.or_(zoned, _match(_WITHOUT_ZONE, texts))
     if not pc.all(is_full).as_py():
-        msg = "a time is not a full ISO 8601 time"
+        msg = "a time is not a usual ISO 8601 time"
         raise UnusualRowsError(msg, pc.invert(is_full).fill_null(fill_value=False))
     return zoned
 
@@ -94,9 +96,27 @@ def _are_like(first: str, texts: pa.StringArray) -> bool:
     if not (np.diff(offsets) == length).all():
         return False
     data = np.frombuffer(data_buffer, np.uint8, count * length, int(offsets[0]))
-    low = np.frombuffer("".join("0" if each.isdigit() else each for each in first).encode() * count, np.uint8)
-    span = np.frombuffer(bytes(9 if each.isdigit() else 0 for each in first) * count, np.uint8)
+    ranges = _ranges_like(first)
+    low = np.frombuffer(bytes(ord(least) for least, _ in ranges) * count, np.uint8)
+    span = np.frombuffer(bytes(ord(most) - ord(least) for least, most in ranges) * count, np.uint8)
     return bool((data - low <= span).all())  # bytes wrap around below `low`
+
+
+def _ranges_like(first: str) -> list[tuple[str, str]]:
+    """Return the range of each character in texts that differ from the first one in their digits only.
+
+    Arrow refuses numbers that are too large, except in an offset from UTC.
+    """
+    ranges = [("0", "9") if each.isdigit() else (each, each) for each in first]
+    sign = max(first.rfind("+"), first.rfind("-", len("2024-03-01")))
+    if sign < 0:
+        return ranges
+    tens, ones, *minutes = (index for index in range(sign + 1, len(first)) if first[index].isdigit())
+    ranges[tens] = (first[tens], first[tens])
+    ranges[ones] = ("0", "9" if first[tens] == "0" else "7")
+    if minutes:
+        ranges[minutes[0]] = ("0", "5")
+    return ranges
 
 
 def instants_of_numbers(numbers: pa.Array, unit: TimeUnit) -> pa.TimestampArray:

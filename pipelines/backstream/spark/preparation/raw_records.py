@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial, reduce
 from pathlib import Path
+from typing import cast
 from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from backstream.definition.prepared_columns import FILE
 from backstream.definition.source_section import Source
@@ -27,6 +28,7 @@ from backstream.source.reader import UnreadableError
 from backstream.source.text_files import group_by_header, has_header, require_known_compressions
 from backstream.source.wildcards import split_pattern
 from backstream.spark.failures import EXPRESSION_ERRORS, EXPRESSION_HINT, find_fragment, spark_reason
+from backstream.spark.preparation.declared_times import convert_declared_times, text_type
 from backstream.spark.preparation.prepared_columns import first_sentence, instant_of_number
 from backstream.spark.preparation.settings import MALFORMED, LineFiles, Preparation
 from backstream.spark.source import file_uri
@@ -124,7 +126,8 @@ def load_files_of_format(spark: SparkSession, source: Source, paths: Sequence[st
     """Return the records of raw files, with `MALFORMED` for the formats whose records can be malformed."""
     require_known_compressions(source, paths)
     spark.conf.set("spark.sql.files.openCostInBytes", _OPEN_COST_BYTES)
-    reader = _reader(spark, source)
+    declared = _declared_columns(source)
+    reader = _reader(spark, source, declared)
     if root := root_of_folders(source):
         reader = reader.option("basePath", root)
     if source.format in {"parquet", "iceberg"}:
@@ -133,7 +136,9 @@ def load_files_of_format(spark: SparkSession, source: Source, paths: Sequence[st
     rows = reader.load([literal_path(path) for path in paths])
     if source.format in {"parquet", "iceberg"}:
         rows = _round_nanoseconds(rows, paths)
-    return rows if source.format in TEXT_FORMATS else rows.withColumn(MALFORMED, F.lit(None).cast("string"))
+    if source.format in TEXT_FORMATS:
+        return convert_declared_times(rows, declared, source.options)
+    return rows.withColumn(MALFORMED, F.lit(None).cast("string"))
 
 
 def root_of_folders(source: Source) -> str | None:
@@ -142,12 +147,18 @@ def root_of_folders(source: Source) -> str | None:
     return roots[0] if len(roots) == len(source.paths) == 1 else None
 
 
-def _reader(spark: SparkSession, source: Source) -> DataFrameReader:
+def _declared_columns(source: Source) -> StructType:
+    ddl = ", ".join(f"{quote_column(name)} {kind}" for name, kind in source.columns.items())
+    return cast("StructType", StructType.fromDDL(ddl)) if ddl else StructType()
+
+
+def _reader(spark: SparkSession, source: Source, declared: StructType) -> DataFrameReader:
     reader = spark.read.format(_FORMATS.get(source.format, source.format))
     if source.format in TEXT_FORMATS:
-        columns = {**source.columns, MALFORMED: "string"}
-        ddl = ", ".join(f"{quote_column(name)} {kind}" for name, kind in columns.items())
-        reader = reader.schema(ddl).option("columnNameOfCorruptRecord", MALFORMED)
+        texts = [StructField(field.name, text_type(field.dataType)) for field in declared]
+        reader = reader.schema(StructType([*texts, StructField(MALFORMED, StringType())])).option(
+            "columnNameOfCorruptRecord", MALFORMED
+        )
     if source.format in {"parquet", "iceberg"}:
         reader = reader.option("mergeSchema", "true")
     return reader.options(**source.options)

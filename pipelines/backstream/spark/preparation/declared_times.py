@@ -1,0 +1,122 @@
+"""Convert the declared timestamps and dates of text files, which Spark reads as text.
+
+Spark's readers would guess parts of an instant: for `2024` a day, for `08:00` today, for a number in JSON a unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DateType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from backstream.definition.time_texts import WHITESPACE
+from backstream.source.column_types import quote_column
+from backstream.spark.preparation.settings import MALFORMED
+from backstream.spark.time_texts import instant_of_text, is_local
+
+_PATTERN_OPTIONS = {"timestamp": "timestampformat", "timestamp_ntz": "timestampntzformat", "date": "dateformat"}
+"""The options of Spark's reader, in lower case, that have the patterns of types."""
+_TEXT = "prepared_text_of_"
+"""Beginning of the names of columns with the texts of declared times."""
+
+
+def text_type(kind: DataType) -> DataType:
+    """Return a type with text in place of timestamps and dates."""
+    match kind:
+        case TimestampType() | TimestampNTZType() | DateType():
+            return StringType()
+        case StructType():
+            return StructType([StructField(field.name, text_type(field.dataType)) for field in kind.fields])
+        case ArrayType():
+            return ArrayType(text_type(kind.elementType))
+        case MapType():
+            return MapType(kind.keyType, text_type(kind.valueType))
+    return kind
+
+
+def convert_declared_times(rows: DataFrame, declared: StructType, options: Mapping[str, str]) -> DataFrame:
+    """Return rows of text files with their declared types; a record with a text that is no time is malformed.
+
+    Args:
+        rows: the rows, whose columns have the types of `text_type`.
+        declared: the declared columns.
+        options: the options of Spark's reader, which can have patterns.
+    """
+    patterns = {name.lower(): value for name, value in options.items()}
+    times = {
+        field.name: field.dataType for field in declared.fields if text_type(field.dataType) != field.dataType
+    }
+    if not times:
+        return rows
+    names = rows.columns
+    texts = rows.withColumnsRenamed({name: f"{_TEXT}{name}" for name in times})
+    # The instants are columns, so that Spark parses a text once, although the condition uses the instant, too.
+    typed = texts.withColumns(
+        {name: _typed(_column(f"{_TEXT}{name}"), kind, patterns) for name, kind in times.items()}
+    )
+    are_lost = [_is_lost(_column(f"{_TEXT}{name}"), _column(name), kind) for name, kind in times.items()]
+    written = F.struct(
+        *(_column(f"{_TEXT}{name}" if name in times else name).alias(name) for name in names if name != MALFORMED)
+    )
+    is_malformed = reduce(Column.__or__, are_lost)
+    text = F.when(is_malformed, F.to_json(written, {"ignoreNullFields": "false"}))
+    malformed = F.coalesce(F.col(MALFORMED), text).alias(MALFORMED)
+    return typed.select(*(malformed if name == MALFORMED else _column(name) for name in names))
+
+
+def _typed(text: Column, kind: DataType, patterns: Mapping[str, str]) -> Column:
+    """Return a value of a declared type by its value with texts; a text that is no time becomes null."""
+    if text_type(kind) == kind:
+        return text
+    match kind:
+        case StructType():
+            fields = (_typed(text.getField(each.name), each.dataType, patterns).alias(each.name) for each in kind)
+            return F.when(text.isNotNull(), F.struct(*fields))
+        case ArrayType():
+            return F.transform(text, lambda each: _typed(each, kind.elementType, patterns))
+        case MapType():
+            return F.transform_values(text, lambda _, value: _typed(value, kind.valueType, patterns))
+    return _time(text, kind, patterns)
+
+
+def _time(text: Column, kind: DataType, patterns: Mapping[str, str]) -> Column:
+    """Return a timestamp or a date by its text; null if it is none."""
+    pattern = patterns.get(_PATTERN_OPTIONS[kind.typeName()])
+    instant = instant_of_text(text, pattern, None)
+    if isinstance(kind, TimestampType):
+        return instant
+    if isinstance(kind, DateType) and pattern is None:  # the day in the zone that the text has
+        return F.when(instant.isNotNull(), F.substring(F.btrim(text, F.lit(WHITESPACE)), 1, 10).try_cast(kind))
+    return F.when(is_local(text, pattern), instant.cast(kind))
+
+
+def _is_lost(text: Column, typed: Column, kind: DataType) -> Column:
+    """Return whether a text in a value is no time, and is null in the value of the declared type."""
+    match kind:
+        case StructType():
+            pairs = ((text.getField(each.name), typed.getField(each.name), each.dataType) for each in kind)
+            return reduce(Column.__or__, (_is_lost(*pair) for pair in pairs if text_type(pair[2]) != pair[2]))
+        case ArrayType():
+            lost = F.zip_with(text, typed, lambda own, each: _is_lost(own, each, kind.elementType))
+            return F.exists(lost, lambda each: each).eqNullSafe(F.expr("true"))
+        case MapType():
+            lost = F.map_zip_with(text, typed, lambda _, own, value: _is_lost(own, value, kind.valueType))
+            return F.exists(F.map_values(lost), lambda each: each).eqNullSafe(F.expr("true"))
+    return text.isNotNull() & typed.isNull()
+
+
+def _column(name: str) -> Column:
+    return F.col(quote_column(name))
