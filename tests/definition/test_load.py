@@ -98,6 +98,22 @@ def test_an_option_must_not_leave_out_records(lines: Lines, said: str) -> None:
     assert refusal(lines) == f"{said} (clicks.toml)"
 
 
+@pytest.mark.parametrize("key", ["event_time_pattern", "arrival_time_pattern"])
+def test_a_pattern_that_means_something_else_is_refused_with_the_right_letters(key: str) -> None:
+    assert refusal({f"source.{key}": '"YYYY-MM-DD"'}) == (
+        f"source.{key} must be a pattern of instants in Spark's notation, got 'YYYY-MM-DD': YYYY is the year of a "
+        'week, and DD is the day of the year; write "yyyy-MM-dd" (clicks.toml)'
+    )
+
+
+def test_the_patterns_of_declared_columns_are_patterns_of_instants_too() -> None:
+    assert refusal({"source.options": '{ timestampFormat = "yyyy-MM-dd hh:mm" }'}) == (
+        "source options.timestampFormat must be a pattern of instants in Spark's notation, got "
+        "'yyyy-MM-dd hh:mm': hh is an hour from 1 to 12 without AM or PM (a); "
+        'write "yyyy-MM-dd HH:mm" (clicks.toml)'
+    )
+
+
 def test_an_error_lists_several_problems() -> None:
     assert refusal({"source.path": None, "window.size": '"1 hour"', "laetness": "1"}) == (
         "3 problems in clicks.toml"
