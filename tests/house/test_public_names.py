@@ -13,8 +13,6 @@ TEXTS = ("docs/*.md", "pyproject.toml", "pipelines/**/*.toml")
 CONVENTIONAL = {"main", "log"}
 """The entry point of a program, and the logger of a module."""
 WITHOUT_CALLER = {
-    "backstream.definition.time_patterns.parse_pattern": "is the reference that Spark is compared with",
-    "backstream.definition.time_texts.parse_iso": "is the reference that Spark and DuckDB are compared with",
     "backstream.conformance.reference_engine.run_cut_cases": "continues each recording after cuts, only in tests",
     "backstream.eventtime.timers.run_process": "is the reference that Spark's process functions are compared with",
     "backstream.runs.status.TRANSITIONS": "is the rule that the documentation draws",

@@ -117,7 +117,7 @@ def test_values_of_other_columns_are_not_guessed(spark: SparkSession, tmp_path: 
     """
     preparation = preparation_of(tmp_path / "data", source, ("t", "n.t", "n.d", "l", "m"))
 
-    counts = prepare_files(spark, preparation, [str(path)], tmp_path / "spark")
+    counts, _ = prepare_files(spark, preparation, [str(path)], tmp_path / "spark")
 
     assert (counts.read, counts.unreadable) == (9, len(bad))
     rows = [row for row in pq.read_table(tmp_path / "spark").to_pylist() if row[REASON] is None]

@@ -49,11 +49,11 @@ _ZONE_FORMS = {
     "ZZZZ": f"GMT(?:{_HOURS}:{_MINUTES})?",
     "ZZZZZ": f"Z|{_HOURS}:{_MINUTES}(?::{_MINUTES})?",
     "VV": f"Z|UTC|GMT|{_HOURS}:{_MINUTES}|{_REGION}",
-    **dict.fromkeys(("z", "zz", "zzz", "zzzz"), f"UTC|GMT|{_REGION}"),
+    **dict.fromkeys(("z", "zz", "zzz", "zzzz"), f"UTC|GMT|{_HOURS}:{_MINUTES}|{_REGION}"),
     "O": f"GMT(?:[+-][0-9]{{1,2}}(?::{_MINUTES})?)?",
     "OOOO": f"GMT(?:{_HOURS}:{_MINUTES})?",
 }
-"""The forms of time zones. Of the names that Spark reads with `z`, only UTC, GMT, and regions are among them."""
+"""The forms of time zones. Of the names that Spark reads with `z`, such as `PST`, only UTC, GMT, and regions are here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +183,8 @@ def _form_of_number(part: _Part, following: Sequence[_Part]) -> str:
 def parse_pattern(pattern: str, text: str) -> WrittenTime | None:
     """Return the instant that Spark's `try_to_timestamp` reads with a pattern; None if it cannot read the text.
 
-    Whitespace around the text has no meaning. Unlike Spark, this reads only years from 1 to 9999. For the letter
-    `z`, it reads only UTC, GMT, and regions.
+    Whitespace around the text has no meaning. Unlike Spark, this reads only years from 1 to 9999, and with the
+    letter `z` no other names than UTC, GMT, and regions.
 
     Args:
         pattern: a pattern that `reason_against_pattern` accepts.

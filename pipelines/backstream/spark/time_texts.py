@@ -41,7 +41,7 @@ def is_local(text: Column, pattern: str | None) -> Column:
     if form.has_zone is not None:
         return F.lit(not form.has_zone)
     zones = "".join(f"${number}" for number in form.zone_groups)
-    return F.regexp_replace(_stripped(text), form.expression, zones) == F.lit("")
+    return F.regexp_replace(_trim(text), form.expression, zones) == F.lit("")
 
 
 def _instant_of_iso(text: Column) -> Column:
@@ -51,7 +51,7 @@ def _instant_of_iso(text: Column) -> Column:
     form is changed, to one that the parser reads.
     """
     usual = F.when(text.rlike(USUAL_FORM), text)
-    return F.coalesce(F.try_to_timestamp(usual), F.try_to_timestamp(_usual_text(_stripped(text))))
+    return F.coalesce(F.try_to_timestamp(usual), F.try_to_timestamp(_usual_text(_trim(text))))
 
 
 def _usual_text(text: Column) -> Column:
@@ -73,8 +73,8 @@ def _usual_text(text: Column) -> Column:
 
 
 def _instant_of_pattern(text: Column, pattern: str) -> Column:
-    return F.try_to_timestamp(_stripped(text), F.lit(pattern.strip(WHITESPACE)))
+    return F.try_to_timestamp(_trim(text), F.lit(pattern.strip(WHITESPACE)))
 
 
-def _stripped(text: Column) -> Column:
+def _trim(text: Column) -> Column:
     return F.btrim(text, F.lit(WHITESPACE))

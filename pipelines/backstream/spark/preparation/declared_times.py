@@ -64,8 +64,8 @@ def convert_declared_times(rows: DataFrame, declared: StructType, options: Mappi
     names = rows.columns
     texts = rows.withColumnsRenamed({name: f"{_TEXT}{name}" for name in times})
     # The instants are columns, so that Spark parses a text once, although the condition uses the instant, too.
-    typed = texts.withColumns(
-        {name: _typed(_column(f"{_TEXT}{name}"), kind, patterns) for name, kind in times.items()}
+    instants = texts.withColumns(
+        {name: _value_of(_column(f"{_TEXT}{name}"), kind, patterns) for name, kind in times.items()}
     )
     are_lost = [_is_lost(_column(f"{_TEXT}{name}"), _column(name), kind) for name, kind in times.items()]
     written = F.struct(
@@ -74,21 +74,23 @@ def convert_declared_times(rows: DataFrame, declared: StructType, options: Mappi
     is_malformed = reduce(Column.__or__, are_lost)
     text = F.when(is_malformed, F.to_json(written, {"ignoreNullFields": "false"}))
     malformed = F.coalesce(F.col(MALFORMED), text).alias(MALFORMED)
-    return typed.select(*(malformed if name == MALFORMED else _column(name) for name in names))
+    return instants.select(*(malformed if name == MALFORMED else _column(name) for name in names))
 
 
-def _typed(text: Column, kind: DataType, patterns: Mapping[str, str]) -> Column:
+def _value_of(text: Column, kind: DataType, patterns: Mapping[str, str]) -> Column:
     """Return a value of a declared type by its value with texts; a text that is no time becomes null."""
     if text_type(kind) == kind:
         return text
     match kind:
         case StructType():
-            fields = (_typed(text.getField(each.name), each.dataType, patterns).alias(each.name) for each in kind)
+            fields = (
+                _value_of(text.getField(each.name), each.dataType, patterns).alias(each.name) for each in kind
+            )
             return F.when(text.isNotNull(), F.struct(*fields))
         case ArrayType():
-            return F.transform(text, lambda each: _typed(each, kind.elementType, patterns))
+            return F.transform(text, lambda each: _value_of(each, kind.elementType, patterns))
         case MapType():
-            return F.transform_values(text, lambda _, value: _typed(value, kind.valueType, patterns))
+            return F.transform_values(text, lambda _, value: _value_of(value, kind.valueType, patterns))
     return _time(text, kind, patterns)
 
 
@@ -103,19 +105,19 @@ def _time(text: Column, kind: DataType, patterns: Mapping[str, str]) -> Column:
     return F.when(is_local(text, pattern), instant.cast(kind))
 
 
-def _is_lost(text: Column, typed: Column, kind: DataType) -> Column:
+def _is_lost(text: Column, value: Column, kind: DataType) -> Column:
     """Return whether a text in a value is no time, and is null in the value of the declared type."""
     match kind:
         case StructType():
-            pairs = ((text.getField(each.name), typed.getField(each.name), each.dataType) for each in kind)
+            pairs = ((text.getField(each.name), value.getField(each.name), each.dataType) for each in kind)
             return reduce(Column.__or__, (_is_lost(*pair) for pair in pairs if text_type(pair[2]) != pair[2]))
         case ArrayType():
-            lost = F.zip_with(text, typed, lambda own, each: _is_lost(own, each, kind.elementType))
+            lost = F.zip_with(text, value, lambda own, each: _is_lost(own, each, kind.elementType))
             return F.exists(lost, lambda each: each).eqNullSafe(F.expr("true"))
         case MapType():
-            lost = F.map_zip_with(text, typed, lambda _, own, value: _is_lost(own, value, kind.valueType))
+            lost = F.map_zip_with(text, value, lambda _, own, value: _is_lost(own, value, kind.valueType))
             return F.exists(F.map_values(lost), lambda each: each).eqNullSafe(F.expr("true"))
-    return text.isNotNull() & typed.isNull()
+    return text.isNotNull() & value.isNull()
 
 
 def _column(name: str) -> Column:
