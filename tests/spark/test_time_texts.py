@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -115,6 +116,8 @@ VALUES = {
     "S": ("1", "123", "123456", "1234567"),
     "a": ("AM", "pm", "PM", "a"),
 }
+NAMES = {"MMM": ("Mar", "dec", "MAY"), "MMMM": ("March", "december", "MAY"), "a": ("AM", "pm", "PM")}
+QUOTED = re.compile("'((?:[^']|'')*)'")
 LAST_US = 253_402_300_800_000_000
 """The end of the year 9999."""
 OFFSETS = (
@@ -157,15 +160,17 @@ def texts_of_pattern(pattern: str, maker: random.Random) -> Iterator[str]:
             letter = rest[0]
             count = len(rest) - len(rest.lstrip(letter))
             if letter == "'":
-                literal, _, rest = rest[1:].partition("'")
-                text += literal
+                literal = QUOTED.match(rest)
+                assert literal
+                text, rest = text + literal[1].replace("''", "'"), rest[literal.end() :]
                 continue
             rest = rest[count if letter.isalpha() else 1 :]
             name = "M" if letter == "L" else letter
             if name in "XxZzVO":
                 text += maker.choice(OFFSETS)
             elif name in VALUES:
-                values = [each for each in VALUES[name] if not is_usual or len(each) == count] or VALUES[name]
+                sure = [each for each in VALUES[name] if len(each) == count]
+                values = (NAMES.get(name * count) or sure or VALUES[name]) if is_usual else VALUES[name]
                 text += maker.choice(values[:3] if is_usual else values)
             elif letter == "[" and maker.random() < 0.3:
                 rest = rest.partition("]")[2]

@@ -48,12 +48,11 @@ _ZONE_FORMS = {
     **dict.fromkeys(("Z", "ZZ", "ZZZ"), f"{_HOURS}{_MINUTES}"),
     "ZZZZ": f"GMT(?:{_HOURS}:{_MINUTES})?",
     "ZZZZZ": f"Z|{_HOURS}:{_MINUTES}(?::{_MINUTES})?",
-    "VV": f"Z|UTC|GMT|{_HOURS}:{_MINUTES}|{_REGION}",
-    **dict.fromkeys(("z", "zz", "zzz", "zzzz"), f"UTC|GMT|{_HOURS}:{_MINUTES}|{_REGION}"),
+    **dict.fromkeys(("VV", "z", "zz", "zzz", "zzzz"), f"Z|UTC|GMT|{_HOURS}:{_MINUTES}|{_REGION}"),
     "O": f"GMT(?:[+-][0-9]{{1,2}}(?::{_MINUTES})?)?",
     "OOOO": f"GMT(?:{_HOURS}:{_MINUTES})?",
 }
-"""The forms of time zones. Of the names that Spark reads with `z`, such as `PST`, only UTC, GMT, and regions are here."""
+"""The forms of time zones. Spark reads more names with `z`, such as `PST`."""
 
 
 @dataclass(frozen=True, slots=True)
