@@ -413,7 +413,7 @@ def _arrow_table(generator: random.Random, *, is_small: bool) -> pa.Table:
 
 def parquet_file(generator: random.Random) -> bytes:
     """Return a Parquet file that Arrow or Polars wrote."""
-    table, stream = _arrow_table(generator, is_small=False), io.BytesIO()
+    table, stream = _arrow_table(generator, is_small=generator.random() < 0.3), io.BytesIO()
     if generator.random() < 0.5:
         compression = generator.choice(["none", "snappy", "gzip", "zstd", "lz4"])
         size = generator.randrange(1, 20)
@@ -434,7 +434,7 @@ def orc_file(generator: random.Random) -> bytes:
     """Return an ORC file."""
     stream = io.BytesIO()
     orc.write_table(
-        _arrow_table(generator, is_small=False),
+        _arrow_table(generator, is_small=generator.random() < 0.3),
         stream,
         compression=generator.choice(["uncompressed", "zlib", "snappy", "zstd"]),
     )

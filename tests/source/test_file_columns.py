@@ -67,25 +67,29 @@ def test_a_used_column_has_the_type_that_holds_all_its_values(
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "types"),
+    ("first", "second", "types", "united"),
     [
-        (pa.int64(), pa.string(), ("bigint", "string")),
-        (pa.int64(), pa.float64(), ("bigint", "double")),
-        (pa.decimal128(5, 2), pa.decimal128(5, 1), ("decimal(5,2)", "decimal(5,1)")),
-        (pa.timestamp("us"), pa.timestamp("us", "UTC"), ("timestamp_ntz", "timestamp")),
-        (pa.string(), pa.null(), ("string", "void")),
+        (pa.int64(), pa.string(), ("bigint", "string"), None),
+        (pa.int64(), pa.float64(), ("bigint", "double"), "double"),
+        (pa.decimal128(5, 2), pa.decimal128(5, 1), ("decimal(5,2)", "decimal(5,1)"), "decimal(6,2)"),
+        (pa.int32(), pa.decimal128(5, 1), ("int", "decimal(5,1)"), "decimal(11,1)"),
+        (pa.timestamp("us"), pa.timestamp("us", "UTC"), ("timestamp_ntz", "timestamp"), None),
+        (pa.string(), pa.null(), ("string", "void"), "string"),
     ],
 )
 def test_a_used_column_without_a_common_type_is_rejected_with_both_files(
-    tmp_path: Path, first: pa.DataType, second: pa.DataType, types: tuple[str, str]
+    tmp_path: Path, first: pa.DataType, second: pa.DataType, types: tuple[str, str], united: str | None
 ) -> None:
+    hint = 'declare its type, e.g., columns = { "amount" = "string" } in [source]'
+    if united:
+        hint = f"set source.prepare = true, so that the values of both become {united}"
     for name, kind in (("a", first), ("b", first), ("c", second)):
         row = (at("1 05:00"), at("1 05:01"), "A", 0, "home", None)
         write_clicks(tmp_path / f"data/{name}.parquet", [row], {**COLUMNS, "amount": kind})
 
     assert refusal(tmp_path, PlanError, CLICKS.replace('key = ["page"]', 'key = ["amount"]')) == (
         "column 'amount' has two types in the files, and no type holds the values of both"
-        f"\n  {types[0]} in FOLDER/data/a.parquet\n  {types[1]} in FOLDER/data/c.parquet"
+        f"\n  {types[0]} in FOLDER/data/a.parquet\n  {types[1]} in FOLDER/data/c.parquet\n\nhint: {hint}"
     )
 
 

@@ -43,7 +43,7 @@ class StoredRecords(Section):
     table: `"catalog.namespace.table"`."""
     columns: dict[str, str] = {}
     """The columns of JSON and CSV files: a name and a type of Spark SQL, e.g., `"struct<id: bigint>"`. Other
-    columns of the files are ignored."""
+    columns of these files are ignored. For other formats, the type of columns whose types differ between files."""
     options: dict[str, str] = {}
     """Options of Spark's reader for the format, e.g., `header = "true"`. `encoding` is that of JSON and CSV files,
     e.g., `"UTF-16"` or `"windows-1252"`; by default UTF-8."""

@@ -93,6 +93,31 @@ def common_type(first: str, second: str) -> str | None:
     return None
 
 
+_INTEGER_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
+_MAX_PRECISION = 38
+
+
+def united_type(first: str, second: str) -> str | None:
+    """Return the type to which a preparation converts the values of both types; None: there is none.
+
+    It is a type of numbers, or that of a column of which another file has only nulls. A `double` does not hold all
+    integers; the caller checks the values.
+    """
+    if "void" in (first, second):
+        return first if second == "void" else second
+    if common := common_type(first, second):
+        return common
+    floats = {first, second} & {"float", "double"}
+    if floats and not ({first, second} - floats - _INTEGER_DIGITS.keys()):
+        return "double"
+    decimals = [_decimal(kind) or (_INTEGER_DIGITS.get(kind, 0), 0) for kind in (first, second)]
+    if any(precision == 0 for precision, _ in decimals):
+        return None
+    scale = max(scale for _, scale in decimals)
+    precision = scale + max(precision - scale for precision, scale in decimals)
+    return f"decimal({precision},{scale})" if precision <= _MAX_PRECISION else None
+
+
 def _decimal(kind: str) -> tuple[int, int] | None:
     if not kind.startswith("decimal("):
         return None
@@ -111,11 +136,7 @@ def group_by_schema(paths: Iterable[str]) -> list[tuple[Mapping[str, str], list[
 def _columns(path: str) -> dict[str, str]:
     """Return the columns that Spark can read; it reads none of several names that differ only in case."""
     metadata = pq.read_metadata(path)
-    int96 = {
-        metadata.schema.column(number).path
-        for number in range(metadata.num_columns)
-        if metadata.schema.column(number).physical_type == "INT96"
-    }
+    int96 = int96_columns(metadata)
     schema = metadata.schema.to_arrow_schema()
     spellings = Counter(name.lower() for name in schema.names)
     types = {
@@ -126,6 +147,12 @@ def _columns(path: str) -> dict[str, str]:
         for name, spark_type in types.items()
         if spark_type is not None and spellings[name.lower()] == 1
     }
+
+
+def int96_columns(metadata: pq.FileMetaData) -> set[str]:
+    """Return the paths of the columns of a Parquet file with timestamps in the old form INT96."""
+    columns = map(metadata.schema.column, range(metadata.num_columns))
+    return {column.path for column in columns if column.physical_type == "INT96"}
 
 
 def reason_not_a_time(key: str, expression: str, kind: str, where: str = "") -> str | None:

@@ -18,6 +18,7 @@ from backstream.source.column_types import (
     reason_not_a_time,
     spark_type_of_arrow,
     type_name,
+    united_type,
 )
 from backstream.source.files import SchemaGroup
 
@@ -67,7 +68,7 @@ def _common_type_of_files(name: str, shapes: Sequence[SchemaGroup]) -> str:
         file_type = _readable_type(name, shape.schema.field(name).type, shape.paths[0])
         merged = common_type(widest_type, file_type) if widest_type else file_type
         if merged is None:
-            raise _conflicting_types_error(name, (widest_type, widest.paths[0]), (file_type, shape.paths[0]))
+            raise conflicting_types_error(name, (widest_type, widest.paths[0]), (file_type, shape.paths[0]))
         if merged != widest_type:
             widest_type, widest = merged, shape
     return widest_type
@@ -87,9 +88,15 @@ def _readable_type(name: str, kind: pa.DataType, path: str) -> str:
     return spark_type
 
 
-def _conflicting_types_error(name: str, first: tuple[str, str], second: tuple[str, str]) -> PlanError:
+def conflicting_types_error(name: str, first: tuple[str, str], second: tuple[str, str]) -> PlanError:
+    """Return the error for a column with two types, each with a file, and a hint."""
     facts = f"\n  {first[0]} in {first[1]}\n  {second[0]} in {second[1]}"
-    return PlanError(f"column {name!r} has two types in the files, and no type holds the values of both{facts}")
+    hint = f'declare its type, e.g., columns = {{ "{name}" = "string" }} in [source]'
+    if united := united_type(first[0], second[0]):
+        hint = f"set source.prepare = true, so that the values of both become {united}"
+    return PlanError(
+        f"column {name!r} has two types in the files, and no type holds the values of both{facts}\n\nhint: {hint}"
+    )
 
 
 def _require_unambiguous_name(name: str, shape: SchemaGroup) -> None:

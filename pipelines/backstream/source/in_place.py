@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,35 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from backstream.definition.source_section import Source
+from backstream.source.column_types import common_type, united_type
+from backstream.source.file_types import load_column_types
+from backstream.source.reader import UnreadableError
+
+_MAX_FOOTERS = 50
+"""Files whose types are compared before a run. Planning compares the types of all files."""
+
+
+def have_types_to_unite(paths: Sequence[str], columns: Container[str]) -> bool:
+    """Return whether a column has several types in Parquet files, and a preparation can give it one.
+
+    Args:
+        paths: the files, of which some are opened. Damaged files are left to planning.
+        columns: the columns that a definition reads.
+    """
+    united: dict[str, str] = {}
+    step = -(-len(paths) // _MAX_FOOTERS)
+    for path in paths[::step]:
+        try:
+            types = load_column_types("parquet", path)
+        except (UnreadableError, OSError):
+            continue
+        for name, kind in types.items():
+            first = united.setdefault(name, kind)
+            common = common_type(first, kind)
+            if name in columns and common is None and united_type(first, kind):
+                return True
+            united[name] = common or first
+    return False
 
 
 def is_readable_in_place(path: str, source: Source, columns: Iterable[str], stream: Any = None) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial, reduce
 from pathlib import Path
@@ -18,6 +18,8 @@ from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from backstream.definition.model import Definition
+from backstream.definition.prepared import list_read_paths
 from backstream.definition.prepared_columns import FILE
 from backstream.definition.source_section import Source
 from backstream.definition.values import TimeUnit
@@ -31,6 +33,7 @@ from backstream.spark.failures import EXPRESSION_ERRORS, EXPRESSION_HINT, find_f
 from backstream.spark.preparation.declared_times import convert_declared_times, text_type
 from backstream.spark.preparation.prepared_columns import first_sentence, instant_of_number
 from backstream.spark.preparation.settings import MALFORMED, LineFiles, Preparation
+from backstream.spark.preparation.united_types import convert_columns, split_by_types
 from backstream.spark.source import file_uri
 
 _FORMATS = {"avro": "org.apache.spark.sql.avro.AvroFileFormat", "iceberg": "parquet"}
@@ -49,7 +52,9 @@ def load_raw_records(
     source, lines = preparation.source, preparation.line_files
     frames = [
         frame.transform(partial(add_raw_file, preparation=preparation))
-        for frame in load_frames(spark, source, paths, is_per_file=limit is not None)
+        for frame in load_frames(
+            spark, source, paths, is_per_file=limit is not None, is_read=partial(_is_read, preparation.definition)
+        )
     ]
     if lines:
         frames += [
@@ -65,14 +70,44 @@ def load_raw_records(
     return rows.withColumns({name: F.lit(None).cast(kind) for name, kind in absent.items()})
 
 
+def _is_read(definition: Definition, column: str) -> bool:
+    paths = list_read_paths(definition)
+    return paths is None or column.lower() in {path[0].lower() for path in paths}
+
+
 def load_frames(
-    spark: SparkSession, source: Source, paths: Sequence[str], *, is_per_file: bool = False
+    spark: SparkSession,
+    source: Source,
+    paths: Sequence[str],
+    *,
+    is_per_file: bool = False,
+    is_read: Callable[[str], bool] = lambda _: True,
 ) -> list[DataFrame]:
-    """Return the records of raw files: a frame for the files that Spark can read together, or for each file."""
+    """Return the records of raw files: a frame for the files that Spark can read together, or for each file.
+
+    Args:
+        spark: the session.
+        source: the source.
+        paths: the files.
+        is_per_file: whether each file has a frame of its own.
+        is_read: whether the definition reads a column; others may have types that do not fit together.
+
+    Raises:
+        PlanError: when no type holds the values of a column in all files.
+        UnreadableError: when a file is damaged.
+    """
     groups = _group_by_columns(source, paths) if paths else []
     if is_per_file:
         groups = [(own, [path]) for own, files in groups for path in files]
-    return [load_files_of_format(spark, own, files) for own, files in groups]
+    if source.format in TEXT_FORMATS:
+        return [load_files_of_format(spark, own, files) for own, files in groups]
+    types = split_by_types(source, paths, is_read) if paths else []
+    return [
+        load_files_of_format(spark, own, files).transform(partial(convert_columns, types=united))
+        for own, all_files in groups
+        for typed, united in types
+        if (files := [path for path in all_files if path in {*typed}])
+    ]
 
 
 _LINE_OPTIONS = {"encoding", "charset", "linesep"}

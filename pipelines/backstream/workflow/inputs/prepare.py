@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from backstream.definition.columns import source_columns
 from backstream.definition.loader import load_definition, resolve_raw_paths
 from backstream.definition.model import Definition
 from backstream.definition.prepared import (
@@ -238,10 +239,12 @@ def find_source_snapshots(source: Source) -> dict[str, int]:
 def list_parquet_to_prepare(definition: Definition, where: str) -> Sequence[RawFile]:
     """Return the files of a Parquet source if the engines cannot read them in place, else nothing.
 
-    The first file decides: its times are INT96, nanoseconds, or without a zone, or a column is in its path.
+    The first file decides: its times are INT96, nanoseconds, or without a zone, or a column is in its path. Or the
+    files have several types for a column of numbers.
     """
-    from backstream.source.in_place import is_readable_in_place
+    from backstream.source.in_place import have_types_to_unite, is_readable_in_place
 
     files = list_raw_files(definition.source, where)
     is_in_place = is_readable_in_place(files[0].path, definition.source, list_paths(definition))
-    return [] if is_in_place else files
+    columns = source_columns(definition)
+    return [] if is_in_place and not have_types_to_unite([file.path for file in files], columns) else files
