@@ -23,6 +23,7 @@ from backstream.workflow.inputs.prepare import prepare_source
 
 AT = datetime(2024, 3, 1, tzinfo=UTC)
 BIG = 2**53 + 1
+_File = tuple[pa.DataType, list[Any]]
 DEFINITION = """
 name = "orders"
 [source]
@@ -81,7 +82,7 @@ def prepared_values(spark: SparkSession, folder: Path, **parts: str) -> list[Any
     return sorted((row[REASON] or row["x"] for row in rows), key=str)
 
 
-UNITED = {
+UNITED: Mapping[str, tuple[_File, _File, list[Any]]] = {
     "int and bigint": ((pa.int32(), [1]), (pa.int64(), [BIG]), [1, BIG]),
     "bigint and double": ((pa.int64(), [3, BIG]), (pa.float64(), [0.5]), [0.5, 3.0, MALFORMED_RECORD]),
     "int and float": ((pa.int32(), [7]), (pa.float32(), [0.5]), [0.5, 7.0]),
@@ -94,8 +95,8 @@ UNITED = {
 def test_numbers_of_several_types_keep_their_values(
     spark: SparkSession, tmp_path: Path, case: str, format_name: str, names: str
 ) -> None:
-    *files, expected = UNITED[case]
-    for name, (kind, values) in zip(names, files, strict=True):
+    first, second, expected = UNITED[case]
+    for name, (kind, values) in zip(names, (first, second), strict=True):
         write(tmp_path, name, format_name, kind, values)
 
     assert prepared_values(spark, tmp_path, format=format_name) == expected
