@@ -17,6 +17,7 @@ import pytest
 
 from backstream.conformance.cases import Case, load_cases, parse_case
 from backstream.errors import BackstreamError
+from backstream.eventtime.duplicates import Identity
 from backstream.eventtime.instants import MIN_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import Fate
@@ -201,7 +202,7 @@ class NativeRun:
             dropped=outputs[DROPPED],
             owned=self._owned,
             published="final",
-            deduplicate_on=(),
+            identity=Identity(),
             counts_path=str(self._folder / "counts.parquet"),
             memory_mb=256,
         )
@@ -217,7 +218,7 @@ class NativeRun:
                 gap_ms=case.window.gap_ms,
                 keys=["key"],
                 aggregates=AGGREGATES,
-                deduplicate_on=(),
+                identity=Identity(),
                 watermarks=self._write_watermarks(),
                 stretch=self._owned,
                 files=[self._file],

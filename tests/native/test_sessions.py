@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.spark.session_streams import Event, Expected, Place, Stream, Value, random_stream
 
+from backstream.eventtime.duplicates import Identity
 from backstream.eventtime.instants import HOUR_MS, MIN_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import Fate, SourceClock
@@ -127,7 +128,7 @@ class Run:
             gap_ms=self._stream.gap_ms,
             keys=["key"],
             aggregates=AGGREGATES,
-            deduplicate_on=(),
+            identity=Identity(),
             watermarks=self._watermarks() if self._is_replay else None,
             stretch=stretch,
             files=files,

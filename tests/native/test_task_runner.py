@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.lake.store import Store
 
+from backstream.eventtime.duplicates import Identity
 from backstream.eventtime.instants import DAY_MS, HOUR_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.windows import Tumbling
@@ -63,7 +64,7 @@ def task_of(folder: Path, files: list[Path], memory_mb: int = 256) -> WindowTask
         dropped=None,
         owned=DAY,
         published="final",
-        deduplicate_on=(),
+        identity=Identity(),
         counts_path=str(folder / "out/counts.parquet"),
         memory_mb=memory_mb,
     )

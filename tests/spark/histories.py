@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from backstream.definition.model import Definition
+from backstream.definition.source_section import Source
 from backstream.eventtime.instants import DAY_MS, MIN_MS, epoch_ms, utc_datetime
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import Fate, Record, SourceClock
@@ -33,6 +34,13 @@ MARKER = "value = 3"
 """SQL expression that is true for records with a punctuated watermark."""
 
 DAY_ONE_MS = epoch_ms(datetime(2024, 3, 1, tzinfo=UTC))
+
+
+_IDS: dict[str, Callable[[Row], str | int | None]] = {
+    "device": lambda row: f"{row[4]}{row[5]}" if row[5] > 1 else None,
+    "counter": lambda row: row[5] or None,
+}
+"""The columns of an id that few records share: both are null for a value of 0, and one for a value of 1."""
 
 
 def random_history(seed: int, rows: int = 400, days: int = 3) -> list[Row]:
@@ -71,6 +79,7 @@ def write_history(folder: Path, history: Sequence[Row]) -> None:
                 "seq": pa.array(columns[3], pa.int64()),
                 "key": pa.array(columns[4]),
                 "value": pa.array(columns[5], pa.int64()),
+                **{name: pa.array([value_of(row) for row in rows]) for name, value_of in _IDS.items()},
             }
         )
         target = folder / f"arrival_day={utc_datetime(day * DAY_MS):%Y-%m-%d}" / "part-0.parquet"
@@ -114,7 +123,9 @@ class Expected:
         if definition.time != "event":
             history = [(row[1], *row[1:]) for row in history]
         arrived = sorted(history, key=lambda row: (row[1], row[3], row[2]))
-        self.unique = list(dict.fromkeys(arrived))
+        marks = _mark_duplicates(arrived, definition.source)
+        kept_at = [position for position, is_duplicate in enumerate(marks) if not is_duplicate]
+        self.unique = [arrived[position] for position in kept_at]
         partitions = sorted({row[2] for row in arrived})
         clock = SourceClock(arrived[0][1], definition.watermark.emit_interval, arrived[-1][1])
         is_marked = definition.watermark.marker == MARKER
@@ -123,16 +134,14 @@ class Expected:
             for row in arrived
         ]
         timeline = compute_watermarks(records, definition.watermark.spec(), clock, range(len(partitions)))
-        first_at = {row: position for position, row in reversed(list(enumerate(arrived)))}
-        kept = [records[first_at[row]] for row in self.unique]
-        met = [timeline.in_force_ms[first_at[row]] for row in self.unique]
+        kept = [records[position] for position in kept_at]
+        met = [timeline.in_force_ms[position] for position in kept_at]
         self.met = met
         self.panes: WindowResults = fire_windows(
             kept, to_watermarks(met), self.window, definition.lateness.allowed
         )
         self.offline: WindowResults = fire_windows(kept, to_watermarks([MIN_MS] * len(kept)), self.window, 0)
-        self.duplicates = Counter(row[2] for row in arrived) - Counter(row[2] for row in self.unique)
-        self.arrived = arrived
+        self.copies = [row for row, is_duplicate in zip(arrived, marks, strict=True) if is_duplicate]
 
     def fates(self) -> dict[str, dict[str, int]]:
         """Return the counts by source partition and fate, for records whose latest window starts in the range."""
@@ -140,11 +149,9 @@ class Expected:
         for row, fate in zip(self.unique, self.panes.fates, strict=True):
             if self._owns(row):
                 counted.setdefault(row[2], Counter())[fate.value] += 1
-        seen: set[Row] = set()
-        for row in self.arrived:
-            if row in seen and self._owns(row):
+        for row in self.copies:
+            if self._owns(row):
                 counted.setdefault(row[2], Counter())[Fate.DUPLICATE.value] += 1
-            seen.add(row)
         return {partition: dict(sorted(counts.items())) for partition, counts in sorted(counted.items())}
 
     def _owns(self, row: Row) -> bool:
@@ -176,6 +183,24 @@ class Expected:
 
     def _value(self, numbers: Sequence[int]) -> Value:
         return len(numbers), sum(self.unique[number][5] for number in numbers)
+
+
+def _mark_duplicates(arrived: Sequence[Row], source: Source) -> list[bool]:
+    """Return whether each record is a duplicate: each is compared with each other one."""
+    columns = {"origin": 2, "seq": 3}
+    ids = [
+        tuple(_IDS[name](row) if name in _IDS else row[columns[name]] for name in source.deduplicate_on)
+        for row in arrived
+    ]
+
+    def is_duplicate(number: int) -> bool:
+        others = range(number) if source.deduplicate_keep == "first" else range(number + 1, len(arrived))
+        return any(value is not None for value in ids[number]) and any(
+            ids[other] == ids[number] and abs(arrived[other][0] - arrived[number][0]) <= source.deduplicate_within
+            for other in others
+        )
+
+    return [is_duplicate(number) for number in range(len(arrived))]
 
 
 def days(start: int, end: int) -> Interval:

@@ -12,7 +12,7 @@ from sqlglot.errors import ParseError, SqlglotError
 from backstream.definition.aggregates import aggregate_problem, is_known, record_problem
 from backstream.definition.model import Definition
 from backstream.definition.nested_columns import paths_of
-from backstream.definition.prepared_columns import PREPARED_COLUMNS
+from backstream.definition.prepared_columns import FILE, PREPARED_COLUMNS
 from backstream.definition.result_types import ResultTypes, Types, field_type, spark_type
 from backstream.errors import SpecError, format_problems
 from backstream.runs.table_schemas import JOB_COLUMNS, RECORD_COUNT, WORKING_COLUMNS, Column
@@ -133,10 +133,11 @@ def source_columns(definition: Definition, source: Iterable[str] = ()) -> list[s
 
     Args:
         definition: the definition.
-        source: all columns of the source, for user code that reads them all.
+        source: all columns of the source, for user code that reads them all, and for the order of duplicates.
     """
     spec = definition.source
     named = {*payload_columns(definition, source), *(name for name in (spec.partition, spec.sequence) if name)}
+    named |= {FILE}.intersection(source) if spec.deduplicate_on else set()
     for expression in _expressions(definition).values():
         named |= _names(_parse(expression))
     return sorted(named)

@@ -31,6 +31,8 @@ _READING_KEYS = (
     *("time_zone", "where", "derive", "transform", "options", "prepare", "partition_filter"),
 )
 """Keys of `[source]` that only the preparation of files understands."""
+_KEPT_KEYS = ("deduplicate_within", "deduplicate_keep", "event_time_range", "corrupt_files")
+"""Keys of `[source]` that only a run of the prepared files understands."""
 
 
 def prepared_folder(definition: Definition, home: Home) -> Path:
@@ -38,7 +40,7 @@ def prepared_folder(definition: Definition, home: Home) -> Path:
 
     Its name is a digest of everything that the files depend on.
     """
-    not_used = {"corrupt_files", "event_time_range", "watermark"}
+    not_used = {*_KEPT_KEYS, "watermark"}
     source = definition.source.model_dump(mode="json", exclude_defaults=True, exclude=not_used)
     change = transformation(definition.source)
     # Any function may be in `where` or `derive`, and prepared files of other code are not used.
@@ -129,7 +131,7 @@ def as_prepared(definition: Definition, home: Home) -> Definition:
         key=tuple(map(column_of_path, source.key)),
         deduplicate_on=tuple(map(column_of_path, source.deduplicate_on)),
         parts=source.parts,
-    ).model_copy(update={"event_time_range": source.event_time_range, "corrupt_files": source.corrupt_files})
+    ).model_copy(update={key: getattr(source, key) for key in _KEPT_KEYS})
     marker = definition.watermark.marker
     watermark = definition.watermark.model_copy(update={"marker": marker and _flatten_paths(marker)})
     aggregates = {name: _flatten_paths(call) for name, call in definition.aggregates.items()}

@@ -27,7 +27,8 @@ from backstream.definition.values import (
     require_time_zone,
 )
 from backstream.definition.watermark_sections import SourceWatermark
-from backstream.eventtime.instants import instant_ms
+from backstream.eventtime.duplicates import Identity
+from backstream.eventtime.instants import DAY_MS, instant_ms
 
 
 class StoredRecords(Section):
@@ -177,7 +178,15 @@ class Source(StoredRecords):
     key: tuple[str, ...] = ()
     """The columns of the key: the result has one row per key and window."""
     deduplicate_on: tuple[str, ...] = ()
-    """The columns that identify a record: later records with the same values are duplicates, and are removed."""
+    """The columns of the id of a record. Of records with the same id, one counts, and the others are duplicates.
+    Null equals null, but a record whose columns are all null has no id, so it is never a duplicate."""
+    deduplicate_within: NonNegativeDuration = DAY_MS
+    """The largest difference between the event times of two records that are duplicates if they have the same id.
+    `"0s"`: only records with the same event time. A run reads records beyond its range by this duration."""
+    deduplicate_keep: Literal["first", "last"] = "first"
+    """The record that counts among those with the same id: the first or the last in arrival order. This is the
+    order of arrival times, sequences, and source partitions, then of the paths of files and the positions in them.
+    Without `arrival_time`, the event time replaces it."""
     event_time_range: Annotated[tuple[Instant, Instant], AfterValidator(require_order)] = Field(
         default=(0, instant_ms("2100-01-01", "end")),
         json_schema_extra={"default": ["1970-01-01T00:00Z", "2100-01-01T00:00Z"]},
@@ -203,8 +212,20 @@ class Source(StoredRecords):
         if self.partition_filter and self.format == "iceberg":
             msg = "partition_filter is for folders, and an Iceberg table has metadata: use where instead"
             raise ValueError(msg)
+        for key in ("deduplicate_within", "deduplicate_keep"):
+            if not self.deduplicate_on and getattr(self, key) != type(self).model_fields[key].default:
+                msg = f"{key} needs deduplicate_on, the columns of the id of a record"
+                raise ValueError(msg)
         return self
 
+    @property
+    def identity(self) -> Identity:
+        """The rule for duplicates."""
+        return Identity(self.deduplicate_on, self.deduplicate_within, self.deduplicate_keep)
 
-SHARED_KEYS = ("key", "deduplicate_on", "event_time_range", "corrupt_files")
+
+SHARED_KEYS = (
+    *("key", "deduplicate_on", "deduplicate_within", "deduplicate_keep"),
+    *("event_time_range", "corrupt_files"),
+)
 """Keys that all sources of a union have in common."""

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from backstream.definition.model import Definition
-from backstream.definition.source_section import Source
 from backstream.eventtime.intervals import Interval
+from backstream.native.duplicates import DuplicateQueries
 from backstream.native.footers import list_files_with_rest
 from backstream.native.raw_input import RawInput, open_shared_database
 from backstream.native.record_scans import column_alias, list_group_files, scan_query
 from backstream.native.records import group_files_by_schema
-from backstream.native.sql import ICEBERG_TYPES, PARTITION_TEXT, quote_name, quote_path, quote_text
+from backstream.native.sql import ICEBERG_TYPES, quote_name, quote_path, quote_text
 from backstream.native.supported import read_spec
 from backstream.native.task import ReadSpec, duckdb_type
 from backstream.native.task_disk import open_task_disk
@@ -70,15 +70,16 @@ def draw_key_sample(
     """
     source = raw.definition.source
     # The first file has the columns of a sample without records.
-    files = raw.require_files(raw.list_files(span)) or raw.require_files(raw.plan.inputs[:1])
+    near = raw.list_files(source.identity.reach(span))
+    files = raw.require_files(near) or raw.require_files(raw.plan.inputs[:1])
     reading = _choose_reading(raw, files, columns)
     keys = [column_alias(reading, name) for name in source.key]
     with open_task_disk(Stores.from_environment()) as disk, open_shared_database() as database:
         groups = group_files_by_schema(disk.fetch(files, [*reading.types]), reading)
-        located = map(disk.location_of, list_group_files(groups))
+        located = [disk.location_of(path) for path in list_group_files(groups)]
         new = [number for number, file in enumerate(located) if file in set(new_files)]
-        base = scan_query(groups, reading, span)
-        _create_sample(database, base, _Copies(source, reading), _key_condition(keys, share))
+        duplicates = DuplicateQueries(source.identity, reading, groups, located)
+        _create_sample(database, duplicates, span, _key_condition(keys, share))
         columns = {name: column_alias(reading, name) for name in reading.types}
         columns |= {IS_NEW: f"list_contains({new}::INTEGER[], file::INTEGER)"}
         selected = ", ".join(f"{value} AS {quote_name(name)}" for name, value in columns.items())
@@ -107,46 +108,22 @@ def _choose_reading(raw: RawInput, files: Sequence[str], columns: Collection[str
     return ReadSpec(reading.event_time, reading.event_time, None, None, types, reading.valid)
 
 
-@dataclass(frozen=True, slots=True)
-class _Copies:
-    """The columns by which records are duplicates of one another."""
-
-    source: Source
-    reading: ReadSpec
-
-    @property
-    def identity(self) -> list[str]:
-        """The event time, and the aliases of the columns; empty if all records count."""
-        names = self.source.deduplicate_on
-        return ["event_ms", *(column_alias(self.reading, name) for name in names)] if names else []
-
-    @property
-    def have_one_key(self) -> bool:
-        """Return whether all copies of a record have the same key."""
-        return set(self.source.key) <= {self.source.event_time, *self.source.deduplicate_on}
-
-    @property
-    def is_first(self) -> str:
-        """The condition that a record is the first of its copies in arrival order."""
-        order = f"arrival_ms, arrival_seq, {PARTITION_TEXT}"
-        return f"row_number() OVER (PARTITION BY {', '.join(self.identity)} ORDER BY {order}) = 1"
-
-
-def _create_sample(database: duckdb.DuckDBPyConnection, base: str, copies: _Copies, is_sampled: str) -> None:
-    """Create the table `sampled` with the records of the sampled keys, without duplicates."""
-    sampled = f"SELECT * FROM ({base}) WHERE {is_sampled}"
-    if not copies.identity:
-        database.execute(f"CREATE TEMP TABLE sampled AS {sampled}")
-    elif copies.have_one_key:
-        database.execute(f"CREATE TEMP TABLE sampled AS {sampled} QUALIFY {copies.is_first}")
-    else:
-        # The first copy of a record may have a key that is not in the sample.
-        by = ", ".join(copies.identity)
-        database.execute(f"CREATE TEMP TABLE identities AS SELECT DISTINCT {by} FROM ({sampled})")
-        is_same = " AND ".join(f"r.{name} IS NOT DISTINCT FROM i.{name}" for name in copies.identity)
-        candidates = f"SELECT * FROM ({base}) r SEMI JOIN identities i ON {is_same}"
-        first = f"SELECT * FROM ({candidates}) QUALIFY {copies.is_first}"
-        database.execute(f"CREATE TEMP TABLE sampled AS SELECT * FROM ({first}) WHERE {is_sampled}")
+def _create_sample(
+    database: duckdb.DuckDBPyConnection, duplicates: DuplicateQueries, span: Interval, is_sampled: str
+) -> None:
+    """Create the table `sampled` with the records of the sampled keys in an interval, without duplicates."""
+    base = scan_query(duplicates.groups, duplicates.reading, span)
+    if duplicates.identity.columns:
+        # A copy of a record may have a key that is not in the sample.
+        database.execute(
+            f"CREATE TEMP TABLE identities AS SELECT DISTINCT {duplicates.by} FROM ({base})"
+            f" WHERE {is_sampled} AND {duplicates.has_id}"
+        )
+        is_same = duplicates.is_same("r", "i")
+        candidates = f"SELECT * FROM ({duplicates.scan(span)}) r SEMI JOIN identities i ON {is_same}"
+        database.execute(f"CREATE TEMP TABLE copies AS {duplicates.repeated(candidates)}")
+        base = f"SELECT * FROM ({duplicates.marked(span, 'copies')}) WHERE NOT is_duplicate"
+    database.execute(f"CREATE TEMP TABLE sampled AS SELECT * FROM ({base}) WHERE {is_sampled}")
 
 
 def keep_sampled_keys(

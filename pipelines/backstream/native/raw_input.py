@@ -18,12 +18,13 @@ from backstream.errors import PlanError, SpecError
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.windows import TimeWindow
 from backstream.native.database import open_database
+from backstream.native.duplicates import DuplicateQueries
 from backstream.native.recomputed_aggregates import parse_recomputed
 from backstream.native.record_scans import column_alias, list_group_files, scan_query
 from backstream.native.records import group_files_by_schema
 from backstream.native.sql import PARTITION_TEXT, floor_to_step, quote_name, quote_text
 from backstream.native.supported import read_spec, reason_not_readable
-from backstream.native.task import Aggregate, ReadSpec, duckdb_type
+from backstream.native.task import Aggregate, duckdb_type
 from backstream.native.task_disk import open_task_disk
 from backstream.runs.input_versions import require_input_files
 from backstream.runs.plan import InputFile, Plan
@@ -146,18 +147,17 @@ class RawInput:
             PlanError: when a file was changed or removed since the plan.
         """
         whole = Interval(min(span.start_ms for span, _ in spans), max(span.end_ms for span, _ in spans))
-        files = self.require_files(self.list_files(whole))
+        source = self.definition.source
+        files = self.require_files(self.list_files(source.identity.reach(whole)))
         if not files:
             return [[] for _ in spans]
-        source = self.definition.source
         columns = [*source.key, *source.deduplicate_on, *(each.column for each in self.aggregates if each.column)]
         reading = read_spec(self.definition, self.plan.columns, columns)
         with open_task_disk(Stores.from_environment()) as disk, open_shared_database() as database:
             groups = group_files_by_schema(disk.fetch(files, [*reading.types]), reading)
             register_wanted(database, spans, source.key, self.plan.columns)
-            base = scan_query(groups, reading, whole)
-            rows = self._query_records(database, base, reading)
-        paths = [disk.location_of(path) for path in list_group_files(groups)]
+            paths = [disk.location_of(path) for path in list_group_files(groups)]
+            rows = self._query_records(database, DuplicateQueries(source.identity, reading, groups, paths), whole)
         found: list[list[RawRecord]] = [[] for _ in spans]
         names = {name: column_alias(reading, name) for name in reading.types}
         for row in rows.to_pylist():
@@ -166,27 +166,22 @@ class RawInput:
             found[row["target"]].append(RawRecord(*place, row["is_duplicate"], paths[row["file"]], values))
         return found
 
-    def _query_records(self, database: duckdb.DuckDBPyConnection, base: str, reading: ReadSpec) -> pa.Table:
-        source = self.definition.source
+    def _query_records(
+        self, database: duckdb.DuckDBPyConnection, duplicates: DuplicateQueries, whole: Interval
+    ) -> pa.Table:
+        reading, base = duplicates.reading, scan_query(duplicates.groups, duplicates.reading, whole)
         is_same_key = [
             f"r.{column_alias(reading, name)} IS NOT DISTINCT FROM w.k{number}"
-            for number, name in enumerate(source.key)
+            for number, name in enumerate(self.definition.source.key)
         ]
         is_wanted = " AND ".join([*is_same_key, "r.event_ms >= w.low", "r.event_ms < w.high"])
         marked = f"SELECT *, false AS is_duplicate FROM ({base})"
-        if source.deduplicate_on:
-            identity = ["event_ms", *(column_alias(reading, name) for name in source.deduplicate_on)]
-            by = ", ".join(identity)
+        if duplicates.identity.columns:
             database.execute(
-                f"CREATE TEMP TABLE identities AS SELECT DISTINCT {', '.join(f'r.{name}' for name in identity)}"
-                f" FROM ({base}) r JOIN wanted w ON {is_wanted}"
+                f"CREATE TEMP TABLE identities AS SELECT DISTINCT {duplicates.by} FROM"
+                f" (SELECT r.* FROM ({base}) r JOIN wanted w ON {is_wanted}) WHERE {duplicates.has_id}"
             )
-            is_copy = " AND ".join(f"r.{name} IS NOT DISTINCT FROM i.{name}" for name in identity)
-            order = f"arrival_ms, arrival_seq, {PARTITION_TEXT}"
-            marked = (
-                f"SELECT *, row_number() OVER (PARTITION BY {by} ORDER BY {order}) > 1 AS is_duplicate"
-                f" FROM (SELECT * FROM ({base}) r SEMI JOIN identities i ON {is_copy})"
-            )
+            marked = duplicates.marked(whole, "identities")
         return database.sql(
             f"SELECT r.* REPLACE ({PARTITION_TEXT} AS source_partition), w.target FROM ({marked}) r"
             f" JOIN wanted w ON {is_wanted} ORDER BY arrival_ms, arrival_seq, {PARTITION_TEXT}"

@@ -16,6 +16,8 @@ from backstream.source.arrival_index import BucketGrid
 
 FILE_NUMBER = "file_index"
 """DuckDB's own column with the number of a file in a list; no source column may have this name."""
+ROW_NUMBER = "file_row_number"
+"""DuckDB's own column with the position of a row in its file; no source column may have this name."""
 
 
 class ScanGroup(NamedTuple):
@@ -29,7 +31,7 @@ class ScanGroup(NamedTuple):
 Groups = Sequence[ScanGroup]
 
 
-def scan_query(groups: Groups, reading: ReadSpec, interval: Interval | None = None) -> str:
+def scan_query(groups: Groups, reading: ReadSpec, interval: Interval | None = None, *more: str) -> str:
     """Return a query of the readable records, which `is_readable` defines.
 
     `file` is the position in `list_group_files(groups)`.
@@ -38,6 +40,7 @@ def scan_query(groups: Groups, reading: ReadSpec, interval: Interval | None = No
         groups: the files; a column that a file lacks is null.
         reading: the columns to read.
         interval: the interval of event time to which the records belong, if any.
+        more: further expressions with their names, over the columns of the source and `ROW_NUMBER`.
     """
     conditions = [
         is_readable(reading, group.complete)
@@ -45,7 +48,7 @@ def scan_query(groups: Groups, reading: ReadSpec, interval: Interval | None = No
         else _readable_within(reading, interval, group.complete)
         for group in groups
     ]
-    return _scan(groups, reading, conditions)
+    return _scan(groups, reading, conditions, *more)
 
 
 def _scan(groups: Groups, reading: ReadSpec, conditions: Sequence[str], *more: str) -> str:
@@ -76,8 +79,8 @@ def _scan_group(
         for name, type_name in reading.types.items()
         if name not in columns
     ]
-    # FILE_NUMBER is available because DuckDB numbers the files of a list.
-    source = f"(SELECT {', '.join([*existing, *missing, FILE_NUMBER])} FROM read_parquet([{paths}]))"
+    # Both numbers are available because DuckDB numbers the files of a list, and the rows of a file.
+    source = f"(SELECT {', '.join([*existing, *missing, FILE_NUMBER, ROW_NUMBER])} FROM read_parquet([{paths}]))"
     values = [
         f"CAST({quote_name(name)} AS {duckdb_type(type_name)}) AS {column_alias(reading, name)}"
         for name, type_name in reading.types.items()

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from backstream.errors import ContractError
+from backstream.eventtime.duplicates import Identity
 from backstream.eventtime.intervals import Interval
+from backstream.native.duplicates import DuplicateQueries
 from backstream.native.footers import find_complete_columns
-from backstream.native.record_scans import FILE_NUMBER, Groups, ScanGroup, column_alias, scan_query
-from backstream.native.sql import PARTITION_TEXT
+from backstream.native.record_scans import (
+    FILE_NUMBER,
+    ROW_NUMBER,
+    Groups,
+    ScanGroup,
+    column_alias,
+    list_group_files,
+    scan_query,
+)
 from backstream.native.task import ReadSpec
 
 if TYPE_CHECKING:
@@ -30,16 +39,22 @@ class RecordsQuery:
         reading: how to read a record.
         groups: the files.
         columns: the names of columns besides those of event time and arrival order.
-        deduplicate_on: records with equal values in these columns and the same event time are duplicates; only the
-            first one counts.
+        identity: the rule for duplicates.
+        locate: returns the location of a local file.
     """
 
     def __init__(
-        self, reading: ReadSpec, groups: Groups, columns: Iterable[str], deduplicate_on: Sequence[str]
+        self,
+        reading: ReadSpec,
+        groups: Groups,
+        columns: Iterable[str],
+        identity: Identity,
+        locate: Callable[[str], str] = str,
     ) -> None:
         self._reading, self._groups = reading, groups
-        self._columns = list(dict.fromkeys([*columns, *deduplicate_on]))
-        self._identity = [column_alias(reading, name) for name in deduplicate_on]
+        self._columns = list(dict.fromkeys([*columns, *identity.columns]))
+        locations = [locate(path) for path in list_group_files(groups)]
+        self._duplicates = DuplicateQueries(identity, reading, groups, locations)
         self.has_duplicates = False
 
     def mark_duplicates(self, database: duckdb.DuckDBPyConnection, span: Interval) -> None:
@@ -47,22 +62,15 @@ class RecordsQuery:
 
         Then `select` returns that column too. Few records have duplicates, and only those are sorted.
         """
-        if not self._identity:
+        duplicates = self._duplicates
+        if not duplicates.identity.columns:
             return
-        by = ", ".join(["event_ms", *self._identity])
-        records = self._scan(span)
-        database.execute(
-            f"CREATE TEMP TABLE copies AS SELECT {by} FROM ({records}) GROUP BY {by} HAVING count(*) > 1"
-        )
+        database.execute(f"CREATE TEMP TABLE copies AS {duplicates.repeated(duplicates.scan(span))}")
         if not database.execute("SELECT 1 FROM copies LIMIT 1").fetchall():
             return
-        is_same = " AND ".join(f"r.{name} IS NOT DISTINCT FROM c.{name}" for name in ("event_ms", *self._identity))
-        order = ", ".join([*PLACE[:2], PARTITION_TEXT])
+        marked = duplicates.marked(span, "copies")
         database.execute(
-            "CREATE TEMP TABLE marked_records AS"
-            f" SELECT *, false AS is_duplicate FROM ({records}) r ANTI JOIN copies c ON {is_same}"
-            f" UNION ALL SELECT *, row_number() OVER (PARTITION BY {by} ORDER BY {order}) > 1"
-            f" FROM (SELECT * FROM ({records}) r SEMI JOIN copies c ON {is_same})"
+            f"CREATE TEMP TABLE marked_records AS SELECT {self._selected}, is_duplicate FROM ({marked})"
         )
         self.has_duplicates = True
 
@@ -80,9 +88,11 @@ class RecordsQuery:
         return f"SELECT * FROM ({records}) WHERE NOT is_duplicate" if self.has_duplicates else records
 
     def _scan(self, interval: Interval) -> str:
-        columns = ", ".join(["event_ms", *PLACE, *(column_alias(self._reading, name) for name in self._columns)])
-        rows = scan_query(self._groups, self._reading, interval)
-        return f"SELECT {columns} FROM ({rows})"
+        return f"SELECT {self._selected} FROM ({scan_query(self._groups, self._reading, interval)})"
+
+    @property
+    def _selected(self) -> str:
+        return ", ".join(["event_ms", *PLACE, *(column_alias(self._reading, name) for name in self._columns)])
 
 
 _ARROW_TYPES: dict[str, Sequence[str]] = {
@@ -125,8 +135,8 @@ def group_files_by_schema(files: Sequence[str], reading: ReadSpec) -> list[ScanG
 
 def _list_columns(file: str, schema: pa.Schema, reading: ReadSpec) -> Iterator[tuple[str, str]]:
     """Yield the columns that are read and that a file has, with their types."""
-    if any(name.lower() == FILE_NUMBER for name in schema.names):
-        msg = f"the native engine cannot read a file with a column {FILE_NUMBER!r}\n  {file}"
+    if taken := [name for name in schema.names if name.lower() in (FILE_NUMBER, ROW_NUMBER)]:
+        msg = f"the native engine cannot read a file with a column {taken[0]!r}\n  {file}"
         raise ContractError(msg)
     for name, type_name in reading.types.items():
         matches = [field_name for field_name in schema.names if field_name.lower() == name.lower()]

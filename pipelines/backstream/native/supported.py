@@ -15,6 +15,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from backstream.definition.model import Definition
+from backstream.definition.prepared_columns import FILE
 from backstream.errors import SpecError
 from backstream.eventtime.emission import EmissionModel
 from backstream.eventtime.instants import MAX_MS
@@ -85,6 +86,8 @@ def native_aggregates(definition: Definition, columns: Mapping[str, str]) -> lis
 def read_spec(definition: Definition, columns: Mapping[str, str], also: Iterable[str] = ()) -> ReadSpec:
     """Return how to read records, with some columns besides those of event time and arrival order.
 
+    The raw file of a prepared record is read, too, if it decides which of several copies counts.
+
     Args:
         definition: the definition of an event.
         columns: the columns of the source, with their Spark SQL types.
@@ -93,6 +96,7 @@ def read_spec(definition: Definition, columns: Mapping[str, str], also: Iterable
     source = definition.timed_source
     times = (source.event_time, source.arrival_time or source.event_time)
     names = [name for name in (*times, source.partition, source.sequence, *also) if name]
+    names += {FILE}.intersection(columns) if source.deduplicate_on else ()
     types = {name: columns[name] for name in dict.fromkeys(names)}
     return ReadSpec(*times, source.partition, source.sequence, types, Interval(*source.event_time_range))
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from backstream.eventtime.duplicates import Identity
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.windows import Cumulate, Sliding, Tumbling
 from backstream.runs.manifest import StagedFile
@@ -155,7 +156,7 @@ class WindowTask:
     dropped: TaskOutput | None
     owned: Interval
     published: str
-    deduplicate_on: Sequence[str]
+    identity: Identity
     counts_path: str
     memory_mb: int
     cell_late: bool = False

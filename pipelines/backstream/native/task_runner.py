@@ -115,7 +115,7 @@ def _run_window_task(planned: WindowTask, disk: TaskDisk) -> TaskResult:
         dropped=planned.dropped and disk.output_for(own_output(planned.dropped)),
         counts_path=disk.path_for(own_path(planned.counts_path)),
     )
-    queries = WindowQueries(task, group_files_by_schema(task.files, task.reading))
+    queries = WindowQueries(task, group_files_by_schema(task.files, task.reading), disk.location_of)
     with open_database(task.memory_mb) as database:
         register_firing_times(database, task.firing_times)
         queries.mark_duplicates(database)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from backstream.eventtime.instants import MAX_MS
@@ -50,11 +50,11 @@ _PANE_CONDITIONS = {"first": "is_on_time", "live": "is_accepted", "final": ""}
 class WindowQueries:
     """The queries of one `WindowTask` over the records of its files and a table `firing_times`."""
 
-    def __init__(self, task: WindowTask, groups: Groups) -> None:
+    def __init__(self, task: WindowTask, groups: Groups, locate: Callable[[str], str] = str) -> None:
         self._task, self._grid = task, task.grid
         self._window = task.grid.window
         columns = [*task.keys, *(aggregate.column for aggregate in task.aggregates if aggregate.column)]
-        self._records = RecordsQuery(task.reading, groups, columns, task.deduplicate_on)
+        self._records = RecordsQuery(task.reading, groups, columns, task.identity, locate)
 
     def mark_duplicates(self, database: duckdb.DuckDBPyConnection) -> None:
         """Find the duplicates among all records that any query reads; the other queries then use them."""

@@ -39,6 +39,7 @@ from backstream.spark.schemas import (
     with_partition_as_text,
 )
 from backstream.spark.session import ship_package, task_memory_mb
+from backstream.storage.files import file_uri
 from backstream.storage.stores import Stores
 
 log = logging.getLogger(__name__)
@@ -186,7 +187,7 @@ def _file_row(file: InputFile, *, is_size_shared: bool) -> dict[str, str | int]:
     """Return the columns that identify a file while it is read, and later in the index."""
     return {
         source.FILE_SIZE: file.size_bytes,
-        source.FILE: source.file_uri(file.path) if is_size_shared else "",
+        source.FILE: file_uri(file.path) if is_size_shared else "",
         "path": file.path,
         "size_bytes": file.size_bytes,
         "modified_ms": file.modified_ms,

@@ -32,6 +32,7 @@ from backstream.spark.schemas import (
 from backstream.spark.source import EventFiles
 from backstream.spark.watermarks.cache import WatermarkCache
 from backstream.spark.windows.assignment import WindowColumns, latest_window_start
+from backstream.storage.files import file_uri
 
 CHUNK = "chunk_number"
 """The number of the chunk in its group that owns a record, or a row computed from records."""
@@ -104,7 +105,7 @@ class ChunkGroup:
                 first_chunks.setdefault(file, chunk.chunk_id)
         numbers = {chunk.chunk_id: number for number, chunk in enumerate(self.chunks)}
         return {
-            source.file_uri(self.plan.inputs[file].path): numbers[chunk_id]
+            file_uri(self.plan.inputs[file].path): numbers[chunk_id]
             for file, chunk_id in first_chunks.items()
             if chunk_id in numbers
         }
@@ -169,9 +170,12 @@ def load_records(group: ChunkGroup, interval: Interval) -> ChunkRecords:
     """Return every record of an interval of event time, with `is_duplicate` and `CHUNK`.
 
     Records are counted when they are read, before any classification, so that the sum of fates can be checked
-    against this count. An unreadable record has its reason, and belongs to one chunk only.
+    against this count. An unreadable record has its reason, and belongs to one chunk only. Records around the
+    interval are read if they can be copies of those in it.
     """
-    metric, paths = Observation(), sorted({*group.paths, *group.event_files.paths_of(interval)})
+    identity = group.definition.source.identity
+    reach = identity.reach(interval)
+    metric, paths = Observation(), sorted({*group.paths, *group.event_files.paths_of(reach)})
     is_owned, number = F.col(_IS_OWNED), F.col(CHUNK)
     counts = [
         F.count_if(is_owned & (number == F.lit(chunk))).alias(read_count_name(chunk))
@@ -181,15 +185,17 @@ def load_records(group: ChunkGroup, interval: Interval) -> ChunkRecords:
     scanned = (
         source.load_files(group.spark, paths, group.schema)
         .transform(source.normalize_events(group.definition))
-        .transform(source.add_file)
+        .transform(source.add_position if identity.columns else source.add_file)
         .withColumns({CHUNK: _owning_chunk(group), _IS_OWNED: is_within})
     )
     observed = scanned.observe(metric, F.count(F.lit(1)).alias(SCANNED), *counts)
     rows_by_path = {file.path: file.rows for file in group.plan.inputs}
-    plain, with_metric = (frame.where(is_owned).drop(_IS_OWNED) for frame in (scanned, observed))
-    return ChunkRecords(plain, with_metric, metric, sum(rows_by_path[path] for path in paths)).transform(
-        source.mark_duplicates(group.definition.source.deduplicate_on)
-    )
+    is_near = source.is_in_chunk(group.spark, reach, group.owned_files) if reach != interval else is_owned
+
+    def mark(events: DataFrame) -> DataFrame:
+        return events.where(is_near).transform(source.mark_duplicates(identity)).where(is_owned).drop(_IS_OWNED)
+
+    return ChunkRecords(scanned, observed, metric, sum(rows_by_path[path] for path in paths)).transform(mark)
 
 
 SCANNED = "rows_scanned"

@@ -6,6 +6,7 @@ import math
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -23,7 +24,7 @@ from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStr
 from backstream.eventtime.watermark_holders import ArrivalBucket
 from backstream.runs.plan import InputFile
 from backstream.spark import source
-from backstream.spark.schemas import IntervalColumns, Step, int64_literal
+from backstream.spark.schemas import Step, int64_literal
 from backstream.spark.source import EventFiles
 from backstream.spark.watermarks.join import add_watermarks
 from backstream.spark.watermarks.partial_streams import timeline_of_files
@@ -55,10 +56,9 @@ _NEVER = -1
 class AnalysisRange:
     """A range of recorded events, and the stream that it is a part of.
 
-    `near` is the interval of all event times that a window of the range can have, and `near_paths` are the files
-    that may have such events. `files` are all files of the stream, since a watermark depends on all earlier
-    arrivals. `columns` are read from them, with Spark SQL types. In each of the `outages`, the records of a
-    partition are assumed to arrive at the end.
+    `near` is the interval of all event times that a window of the range can have. `files` are all files of the
+    stream, since a watermark depends on all earlier arrivals. `columns` are read from them, with Spark SQL types. In
+    each of the `outages`, the records of a partition are assumed to arrive at the end.
     """
 
     definition: Definition
@@ -67,7 +67,6 @@ class AnalysisRange:
     interval: Interval
     near: Interval
     files: Sequence[InputFile]
-    near_paths: Sequence[str]
     columns: Mapping[str, str]
     outages: Sequence[Outage] = ()
 
@@ -178,13 +177,8 @@ def _load_readable(spark: SparkSession, recorded: AnalysisRange, paths: Sequence
 
 def _load_records(spark: SparkSession, recorded: AnalysisRange) -> DataFrame:
     """Return the readable records that windows of the range can have, without duplicates."""
-    is_near = IntervalColumns.from_interval(spark, recorded.near).hold(F.col("event_time_ms"))
-    events = (
-        _load_readable(spark, recorded, recorded.near_paths)
-        .where(is_near)
-        .transform(source.mark_duplicates(recorded.definition.source.deduplicate_on))
-    )
-    return events.where(~F.col("is_duplicate"))
+    events = EventFiles(spark, recorded.files, partial(_load_readable, spark, recorded))
+    return events.unique_events(recorded.definition.source.identity, recorded.near)
 
 
 def _add_critical_delays(window: FixedWindow, allowed_lateness_ms: int, interval: Interval) -> Step:

@@ -25,8 +25,7 @@ from pyspark.sql import SparkSession
 from backstream.errors import ContractError, HeapError, SpecError
 from backstream.runs.plan import Plan
 from backstream.spark.heap import OUT_OF_MEMORY_STATUS, SETTING
-from backstream.spark.source import file_uri
-from backstream.storage.files import write_text
+from backstream.storage.files import file_uri, write_text
 
 _OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
 _MAX_REASON = 400

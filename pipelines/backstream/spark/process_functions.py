@@ -30,7 +30,6 @@ from backstream.eventtime.process_functions import Context, Emitted, ProcessFunc
 from backstream.eventtime.windows import Tumbling
 from backstream.runs.table_schemas import RECORD_COUNT, pane_count_column
 from backstream.source.column_types import quote_column
-from backstream.spark import source
 from backstream.spark.attempt import Attempt
 from backstream.spark.chunk_group import ChunkGroup
 from backstream.spark.key_runs import KeyRun, TimerQueue
@@ -107,14 +106,11 @@ def compute_process(
 
 def _load_records(group: ChunkGroup, process: Process) -> tuple[DataFrame, Longs]:
     """Return the records that the function gets, with `watermark_ms`, and all rises of the watermark."""
-    if process.state_reach is None:
-        records = group.event_files.all()
-    else:
+    reach = None
+    if process.state_reach is not None:
         owned, reach_ms = group.interval, process.state_reach
-        records = group.event_files.between(Interval(owned.start_ms - reach_ms, owned.end_ms + reach_ms))
-    if group.definition.source.deduplicate_on:
-        marked = records.transform(source.mark_duplicates(group.definition.source.deduplicate_on))
-        records = marked.where(~F.col("is_duplicate")).drop("is_duplicate")
+        reach = Interval(owned.start_ms - reach_ms, owned.end_ms + reach_ms)
+    records = group.event_files.unique_events(group.definition.source.identity, reach)
     if not group.is_replay:
         return records.withColumn("watermark_ms", int64_literal(MIN_MS)), to_int64([MAX_MS])
     timeline = load_full_timeline(group)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import cast
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from backstream.definition.columns import payload_columns
 from backstream.definition.model import Definition
 from backstream.definition.source_section import Source
 from backstream.errors import ContractError
+from backstream.eventtime.duplicates import Identity, Kept
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import ONLY_PARTITION
 from backstream.runs.plan import InputFile
@@ -43,7 +45,6 @@ WRITTEN_ARRIVAL_TIME = "written_arrival_time"
 
 _WILDCARD = re.compile(r"[{}\[\]*?\\]")
 """Characters that Spark would expand as wildcards."""
-_QUOTED_IN_URI = re.compile(r"""[\x00-\x20\x7f-\xa0\s"#%<>?\[\\\]^`{|}]""")
 
 
 def load_files(spark: SparkSession, paths: Sequence[str], schema: StructType) -> DataFrame:
@@ -66,13 +67,9 @@ def add_file(rows: DataFrame) -> DataFrame:
     return rows.withColumn(FILE, F.col("_metadata.file_path"))
 
 
-def file_uri(path: str) -> str:
-    """Return the value of `source_file` for an absolute path.
-
-    Java's `URI` leaves more characters unescaped than Python's functions do.
-    """
-    escaped = _QUOTED_IN_URI.sub(lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), path)
-    return f"file:{escaped}"
+def add_position(rows: DataFrame) -> DataFrame:
+    """Add `source_file`, and the position of a row in its file, to normalized events."""
+    return rows.transform(add_file).withColumn(_ROW, F.col("_metadata.row_index"))
 
 
 def add_record(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
@@ -186,20 +183,48 @@ def is_in_chunk(spark: SparkSession, interval: Interval, owned_files: Iterable[s
     return (is_readable & F.coalesce(is_inside, F.expr("false"))) | (~is_readable & is_owned)
 
 
-def mark_duplicates(columns: Sequence[str]) -> Step:
-    """Add `is_duplicate`: a row with the same columns and event time arrived earlier.
+def mark_duplicates(identity: Identity) -> Step:
+    """Add `is_duplicate` to normalized events by the rule of `Identity`; they have the columns of `add_position`.
 
-    The event time is compared, too, so that the result doesn't depend on the chunk that reads the row.
+    The events must include those of `identity.reach`. Without columns, no event is a duplicate.
     """
-    if not columns:
+    if not identity.columns:
         return lambda events: events.withColumn("is_duplicate", F.expr("false"))
-    by = [F.col(column) for column in columns]
-    is_readable = F.col(REASON).isNull()
-    same = Window.partitionBy("event_time_ms", is_readable, *by)
-    in_order = same.orderBy(*ARRIVAL_ORDER).rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    return lambda events: events.withColumn(
-        "is_duplicate", is_readable & (F.row_number().over(in_order) > F.lit(1))
-    )
+    ids = [F.col(quote_column(name)) for name in identity.columns]
+    has_id = F.col(REASON).isNull() & reduce(Column.__or__, (each.isNotNull() for each in ids))
+    # Events that have no copies are divided by event time, so that no task gets all of them.
+    alone_ms = F.when(~has_id, F.col("event_time_ms")) if identity.within_ms else F.col("event_time_ms")
+    same = Window.partitionBy(has_id, alone_ms, *ids)
+
+    def step(events: DataFrame) -> DataFrame:
+        in_order = same.orderBy(*_order_of_copies(events, identity.keep))
+        number = F.row_number().over(in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow))
+        placed = events.withColumn(_PLACE, number)
+        first = F.lit(1)
+        if identity.within_ms:
+            near = same.orderBy("event_time_ms").rangeBetween(-identity.within_ms, identity.within_ms)
+            first = F.min(_PLACE).over(near)
+        return placed.withColumn("is_duplicate", has_id & (F.col(_PLACE) > first)).drop(_PLACE, _ROW)
+
+    return step
+
+
+def without_duplicates(events: DataFrame, identity: Identity) -> DataFrame:
+    """Return normalized events without duplicates; they must include those of `identity.reach`."""
+    if not identity.columns:
+        return events
+    marked = events.transform(add_position).transform(mark_duplicates(identity))
+    return marked.where(~F.col("is_duplicate")).drop("is_duplicate", FILE)
+
+
+_PLACE, _ROW = "place_among_copies", "row_in_file"
+
+
+def _order_of_copies(events: DataFrame, keep: Kept) -> list[Column]:
+    """Return the order in which the first of several copies counts."""
+    raw_file = [F.col(prepared_columns.FILE)] if prepared_columns.FILE in events.columns else []
+    position = [*map(F.col, ARRIVAL_ORDER), *raw_file, F.col(FILE), F.col(_ROW)]
+    return [column.asc_nulls_first() if keep == "first" else column.desc_nulls_last() for column in position]
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +246,13 @@ class EventFiles:
         """Return the events of an interval."""
         is_inside = IntervalColumns.from_interval(self.spark, interval).hold(F.col("event_time_ms"))
         return self.around(interval).where(is_inside)
+
+    def unique_events(self, identity: Identity, interval: Interval | None) -> DataFrame:
+        """Return the events of an interval without duplicates; None: of all files."""
+        if interval is None:
+            return without_duplicates(self.all(), identity)
+        unique = without_duplicates(self.between(identity.reach(interval)), identity)
+        return unique.where(IntervalColumns.from_interval(self.spark, interval).hold(F.col("event_time_ms")))
 
     def around(self, interval: Interval) -> DataFrame:
         """Return the events of the files that may have an event of an interval."""

@@ -92,3 +92,15 @@ def load_json(path: Path, what: str) -> dict[str, Any]:
         msg = f"{what} at {path} must be a JSON object, got {type(content).__name__}"
         raise LedgerError(msg)
     return content
+
+
+_QUOTED_IN_URI = re.compile(r"""[\x00-\x20\x7f-\xa0\s"#%<>?\[\\\]^`{|}]""")
+
+
+def file_uri(path: str) -> str:
+    """Return the URI by which Spark names a file with an absolute path.
+
+    Java's `URI` leaves more characters unescaped than Python's functions do.
+    """
+    escaped = _QUOTED_IN_URI.sub(lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), path)
+    return f"file:{escaped}"

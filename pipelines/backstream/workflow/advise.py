@@ -142,10 +142,9 @@ def prepare_advice(
     columns = resolve_columns(source.shapes, definition, place)
     clock = _find_clock(definition, source.inputs, place)
     near = Interval(since_ms, until_ms + max(window.size_ms, end_step_ms(window)))
-    near_paths = [file.path for file in source.inputs if file.may_hold(near)]
-    if not near_paths:
+    if not any(file.may_hold(near) for file in source.inputs):
         raise _no_record_error(definition, interval)
-    recorded = AnalysisRange(definition, window, clock, interval, near, source.inputs, near_paths, columns.types)
+    recorded = AnalysisRange(definition, window, clock, interval, near, source.inputs, columns.types)
     if assumed is None or not str(assumed):
         return AdviceRequest(definition, recorded, keep, home)
     without = prepare_advice(definition_path, since_ms, until_ms, keep, home)

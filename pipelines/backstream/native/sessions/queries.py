@@ -50,7 +50,7 @@ class UnitQueries:
     def __init__(self, task: UnitTask, groups: Groups) -> None:
         self._task = task
         columns = [*task.keys, *(aggregate.column for aggregate in task.aggregates if aggregate.column)]
-        self._records = RecordsQuery(task.reading, groups, columns, task.deduplicate_on)
+        self._records = RecordsQuery(task.reading, groups, columns, task.identity)
 
     def mark_duplicates(self, database: duckdb.DuckDBPyConnection) -> None:
         """Find the duplicates of the interval; the other queries then use them."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from backstream.eventtime.duplicates import Identity
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import SourceClock
 from backstream.eventtime.windows import Tumbling
@@ -43,7 +44,7 @@ class UnitTask:
     gap_ms: int
     keys: Sequence[str]
     aggregates: Sequence[Aggregate]
-    deduplicate_on: Sequence[str]
+    identity: Identity
     watermarks: BlockWatermarks | None
     stretch: Interval
     files: Sequence[str]

@@ -26,8 +26,8 @@ from backstream.spark.attempt import Attempt
 from backstream.spark.chunk_group import ChunkGroup
 from backstream.spark.counted_writes import TaskWrite
 from backstream.spark.session import ship_package, task_memory_mb
-from backstream.spark.source import file_uri
 from backstream.spark.staging import Staged, collect_task_files
+from backstream.storage.files import file_uri
 from backstream.storage.object_stores import explain_store_errors
 from backstream.storage.stores import Stores, is_in_store
 

@@ -83,6 +83,7 @@ def _unit_tasks(
     columns += [aggregate.column for aggregate in aggregates if aggregate.column]
     reading, slots = read_spec(definition, plan.columns, columns), group.spark.sparkContext.defaultParallelism
     path = _write_watermarks(results, attempt.scratch)
+    near = list_input_files(group, source.identity.reach(results.span))
 
     def task(number: int, interval: Interval) -> UnitTask:
         task_files = [file for file in files if file.may_hold(interval)] or [files[0]]
@@ -94,10 +95,11 @@ def _unit_tasks(
             gap_ms=results.window.gap_ms,
             keys=source.key,
             aggregates=aggregates,
-            deduplicate_on=source.deduplicate_on,
+            identity=source.identity,
             watermarks=BlockWatermarks(path, group.clock, block_range) if path else None,
             stretch=interval,
-            files=[file.path for file in task_files],
+            files=[file.path for file in near if file.may_hold(source.identity.reach(interval))]
+            or [files[0].path],
             cells=_cells(group),
             chunks=chunk_grid(group),
             shares=shares,

@@ -74,6 +74,7 @@ def _tasks(group: ChunkGroup, results: FixedWindows, attempt: Attempt) -> tuple[
     bounds = WindowGrid.from_window(results.window, group.interval)
     grid = TaskGrid(results.window, bounds.first_end_ms, bounds.step_ms, bounds.count)
     files = list_input_files(group, interval)
+    near = list_input_files(group, source.identity.reach(interval))
     slots, memory_mb = group.spark.sparkContext.defaultParallelism, task_memory_mb(group.spark)
     suffixes = [suffix for suffix in (WINDOWS, PANES, DROPPED) if suffix in plan.tables]
 
@@ -82,7 +83,8 @@ def _tasks(group: ChunkGroup, results: FixedWindows, attempt: Attempt) -> tuple[
             suffix: task_output(attempt, suffix, number, task_range.chunk, task_range.day_ms)
             for suffix in suffixes
         }
-        paths = [file.path for file in files if file.may_hold(_span(grid, task_range))]
+        reach = source.identity.reach(_span(grid, task_range))
+        paths = [file.path for file in near if file.may_hold(reach)]
         return WindowTask(
             number=number,
             reading=reading,
@@ -99,7 +101,7 @@ def _tasks(group: ChunkGroup, results: FixedWindows, attempt: Attempt) -> tuple[
             dropped=outputs.get(DROPPED),
             owned=group.interval,
             published=definition.backfill.publish,
-            deduplicate_on=source.deduplicate_on,
+            identity=source.identity,
             counts_path=task_counts_path(attempt, number),
             memory_mb=memory_mb,
             cell_late=isinstance(definition.metric_windows, Sliding) and results.lateness is not None,

@@ -29,8 +29,8 @@ from backstream.spark.preparation.raw_records import (
     raw_file_uri,
 )
 from backstream.spark.preparation.settings import PARQUET_OPTIONS, Preparation
-from backstream.spark.source import file_uri
 from backstream.spark.user_functions import register_functions
+from backstream.storage.files import file_uri
 
 _TEXT, _OCCURRENCE, _PREPARED_FILE = "text", "occurrence", "own_file"
 _SOURCE, _OWN_LINE = "line_source", "own_line"

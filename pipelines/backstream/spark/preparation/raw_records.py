@@ -34,7 +34,7 @@ from backstream.spark.preparation.declared_times import convert_declared_times, 
 from backstream.spark.preparation.prepared_columns import first_sentence, instant_of_number
 from backstream.spark.preparation.settings import MALFORMED, LineFiles, Preparation
 from backstream.spark.preparation.united_types import convert_columns, split_by_types
-from backstream.spark.source import file_uri
+from backstream.storage.files import file_uri
 
 _FORMATS = {"avro": "org.apache.spark.sql.avro.AvroFileFormat", "iceberg": "parquet"}
 """Formats of raw files with another name in Spark. The name of Avro is not registered in PySpark's package."""

@@ -58,8 +58,10 @@ class SessionWindows:
         """Find how far the sessions extend, and in a replay the watermarks there. Runs small jobs."""
         owned, source = group.interval, group.definition.source
         events_between, is_replay = partial(_events_between, group), group.is_replay
+        # The search counts duplicates, too, so a session can be a part of what it finds.
+        are_parts = is_replay or bool(source.deduplicate_on)
         halo = find_halo(
-            events_between, source.key, window.gap_ms, owned, is_replay=is_replay, may_be=partial(_may_hold, group)
+            events_between, source.key, window.gap_ms, owned, is_replay=are_parts, may_be=partial(_may_hold, group)
         )
         span = Interval(min(halo.start_ms, owned.start_ms), halo.end_ms)
         return cls(group, window, span, load_timeline(group, span) if is_replay else None, keep)

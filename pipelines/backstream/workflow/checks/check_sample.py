@@ -183,15 +183,13 @@ def _in_arrival_order(events: pa.Table) -> pa.Table:
 
 
 def _without_duplicates(events: pa.Table, definition: Definition) -> pa.Table:
-    """Return the first record of each identity, as a run does."""
-    names = definition.source.deduplicate_on
-    if not names:
+    """Return the records that are not duplicates, as a run does."""
+    identity = definition.source.identity
+    if not identity.columns:
         return events
-    rows = zip(*(events[name].to_pylist() for name in ("event_time_ms", *names)), strict=True)
-    first: dict[Any, int] = {}
-    for position, row in enumerate(rows):
-        first.setdefault(row, position)
-    return events.take(pa.array(first.values(), pa.int64()))
+    ids = zip(*(events[name].to_pylist() for name in identity.columns), strict=True)
+    marks = identity.mark_duplicates(list(zip(ids, events["event_time_ms"].to_pylist(), strict=True)))
+    return events.filter(pc.invert(pa.array(marks, pa.bool_())))
 
 
 def _records(events: pa.Table, definition: Definition) -> list[Record]:

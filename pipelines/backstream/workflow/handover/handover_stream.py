@@ -196,11 +196,12 @@ def _select_records(database: duckdb.DuckDBPyConnection, cut: CutStream, start_m
     """Return a query of the records before the cut with an event time from an instant on, without duplicates."""
     reading = cut.read_spec
     interval = Interval(max(start_ms, reading.valid.start_ms), max(start_ms + 1, reading.valid.end_ms))
-    paths = [file.path for file in cut.files if file.may_hold(interval)] or [cut.files[0].path]
+    reach = cut.definition.source.identity.reach(interval)
+    paths = [file.path for file in cut.files if file.may_hold(reach)] or [cut.files[0].path]
     times = {reading.event_time, reading.arrival_time, reading.partition, reading.sequence}
     others = [name for name in reading.types if name not in times or name in cut.columns]
     groups = group_files_by_schema(paths, reading)
-    query = RecordsQuery(reading, groups, others, cut.definition.source.deduplicate_on)
+    query = RecordsQuery(reading, groups, others, cut.definition.source.identity)
     database.execute("DROP TABLE IF EXISTS marked_records; DROP TABLE IF EXISTS copies")
     query.mark_duplicates(database, interval)
     return f"SELECT * FROM ({query.select_once(interval)}) WHERE arrival_ms < {cut.at_ms}"

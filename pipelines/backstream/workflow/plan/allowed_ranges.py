@@ -137,7 +137,9 @@ def needed_times(interval: Interval, definition: Definition, mode: Mode) -> Inte
     The watermarks of a replay depend on all records, sessions have any length, and state has any reach.
     """
     is_bounded = mode is Mode.RECOMPUTE and not isinstance(definition.window.spec(), Session)
-    return read_interval(interval, definition) if is_bounded and definition.process is None else ALL_TIMES
+    if not is_bounded or definition.process is not None:
+        return ALL_TIMES
+    return definition.source.identity.reach(read_interval(interval, definition))
 
 
 def _footer_span(file: InputFile) -> Interval | None:

@@ -164,7 +164,7 @@ def _load_source(scope: RunScope) -> _RunSource:
     definition, place = scope.definition, scope.place
     listed = list_source_files(definition.source, place)
     footers = load_footers(listed, definition, scope.home).inspect()
-    reach = read_interval(scope.interval, definition)
+    reach = definition.source.identity.reach(read_interval(scope.interval, definition))
     files = split_damaged_files(footers, ReadRequest(definition, scope.mode, reach, place), scope.home)
     columns = resolve_columns(footers.shapes, definition, place)
     require_engine(definition, columns.types, place)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from backstream.definition.model import Definition
+from backstream.eventtime.duplicates import Identity
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import SourceClock
 from backstream.eventtime.windows import Session
@@ -110,7 +111,7 @@ def _compute_here(raw: RawInput, sample: KeySample, folder: Path) -> pa.Table:
             dropped=outputs.get(DROPPED),
             owned=owned,
             published=definition.backfill.publish,
-            deduplicate_on=(),
+            identity=Identity(),
             counts_path=str(folder / "counts.parquet"),
             memory_mb=_MEMORY_MB,
         )
