@@ -184,7 +184,7 @@ def lost_row(suffix: str) -> Iterator[None]:
 @contextmanager
 def flipped_fate() -> Iterator[None]:
     """Count some on-time records as late."""
-    fates = fate_counts.FateCounts.fates
+    by_chunk = fate_counts.FateCounts.by_chunk
     metrics = fate_counts.FateCounts.metrics
 
     def flipped(counts: fate_counts.FateCounts) -> fate_counts.FateCounts:
@@ -197,7 +197,7 @@ def flipped_fate() -> Iterator[None]:
         )
 
     with (
-        patch.object(fate_counts.FateCounts, "fates", lambda counts: fates(flipped(counts))),
+        patch.object(fate_counts.FateCounts, "by_chunk", lambda counts: by_chunk(flipped(counts))),
         patch.object(fate_counts.FateCounts, "metrics", lambda counts: metrics(flipped(counts))),
     ):
         yield

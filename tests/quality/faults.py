@@ -16,6 +16,7 @@ from tests.quality.example_run import (
     good,
 )
 
+from backstream.eventtime.duplicates import RecordGap
 from backstream.eventtime.instants import HOUR_MS
 from backstream.quality.bands import WEEK_MS
 from backstream.runs.input_files import ImplausibleTimes
@@ -151,6 +152,11 @@ def with_seconds(count: int) -> dict[str, tuple[ImplausibleTimes, ...]]:
             ImplausibleTimes("source.event_time", count, 2_400, *bounds_ms, str(first_ms), file, "s", reason),
         )
     }
+
+
+def with_gap(gap: RecordGap, count: int) -> Callable[[Manifest], Manifest]:
+    """Let some of the records have a gap."""
+    return lambda fates: replace(fates, gaps={gap: count})
 
 
 def as_sessions(results: pa.Table) -> pa.Table:

@@ -38,6 +38,7 @@ from tests.quality.faults import (
     same,
     shortened,
     unexpected,
+    with_gap,
     with_lost_records,
     with_more,
     with_one_more_staged,
@@ -47,6 +48,7 @@ from tests.quality.faults import (
     without_six,
 )
 
+from backstream.eventtime.duplicates import RecordGap
 from backstream.eventtime.instants import HOUR_MS
 from backstream.quality.evidence import RepeatedPosition, RepeatedPositions, RunEvidence
 from backstream.quality.gate import evaluate_suite
@@ -95,6 +97,7 @@ UNREADABLE = "the share of unreadable records is within its {} limit"
 INEXACT = "the share of inexact numbers is within its {} limit"
 IMPLAUSIBLE = "the share of implausible times is within its {} limit"
 DUPLICATES = "the share of duplicates is within its {} limit"
+WITHOUT_ID = "the share of records without an id is within its {} limit"
 BAND = "the {} of the windows is in the band of past weeks"
 HALF = "every window with events has at least half of its expected events"
 CONTIGUOUS = "windows are contiguous: each lies on the grid and has its full size"
@@ -355,6 +358,21 @@ MUTATIONS: dict[str, Mutation] = {
         Verdict.FAIL,
         fates=with_more("duplicate", 267),
         quality={"duplicate_ratio": {"warn": 0.0, "fail": 0.05}},
+    ),
+    "one record without an id": Mutation(
+        {WITHOUT_ID.format("soft"): []}, Verdict.WARN, fates=with_gap(RecordGap.NO_ID, 1)
+    ),
+    "10 % of the records without an id, with a limit near zero": Mutation(
+        {WITHOUT_ID.format("hard"): [], WITHOUT_ID.format("soft"): []},
+        Verdict.FAIL,
+        fates=with_gap(RecordGap.NO_ID, 240),
+        quality={"without_id_ratio": {"warn": 0.0, "fail": 0.05}},
+    ),
+    "one record with an empty id": Mutation(
+        {"no id is an empty text": []}, Verdict.PASS, fates=with_gap(RecordGap.EMPTY_ID, 1)
+    ),
+    "one record without a key": Mutation(
+        {"every record has a key": []}, Verdict.PASS, fates=with_gap(RecordGap.NO_KEY, 1)
     ),
     "two positions of the source occur twice": Mutation(
         {"every position of the source occurs once": []},

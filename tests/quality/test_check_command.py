@@ -19,7 +19,7 @@ def test_the_suites_of_the_checkout_are_sound() -> None:
     result = check()
 
     assert (result.exit_code, result.stderr) == (0, "")
-    assert "window_audit: 51 expectations" in result.stdout.splitlines()
+    assert "window_audit: 55 expectations" in result.stdout.splitlines()
     assert "volume: 1 expectation" in result.stdout.splitlines()
 
 

@@ -94,6 +94,14 @@ NAMED = {
         "found": "267 of 1,467 records duplicate (18.2 %)",
         "command": "backstream show clicks --since 2026-03-01 --until 2026-03-02",
     },
+    "one record without an id": {
+        "chunk": "0000",
+        "since": "2026-03-01T00:00Z",
+        "until": "2026-03-02T00:00Z",
+        "expected": "an id in each record",
+        "found": "1 of 2,400 records without an id (< 0.1 %)",
+        "command": "backstream show clicks --since 2026-03-01 --until 2026-03-02",
+    },
     "two positions of the source occur twice": {
         "source_partition": "a",
         "sequence": 17,

@@ -6,12 +6,24 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Literal
 
 from backstream.eventtime.instants import MAX_MS, MIN_MS
 from backstream.eventtime.intervals import Interval
 
 Kept = Literal["first", "last"]
+
+
+class RecordGap(StrEnum):
+    """Something that a readable record lacks."""
+
+    NO_ID = "no_id"
+    """All columns of the id are null."""
+    EMPTY_ID = "empty_id"
+    """The columns of the id are empty texts, or some of them and the others are null. This is an id, too."""
+    NO_KEY = "no_key"
+    """A column of the key is null or an empty text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ class DuplicateQueries:
 
     @property
     def by(self) -> str:
-        """The columns that all copies of a record share: those of the id, and without a tolerance the event time."""
+        """The columns that copies of a record share: those of the id, and without a tolerance the event time."""
         return ", ".join(self._by)
 
     @property

@@ -6,10 +6,11 @@ files, which are small enough for the driver to read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Self
 
+from backstream.eventtime.duplicates import RecordGap
 from backstream.eventtime.instants import MAX_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import Fate
@@ -19,6 +20,29 @@ from backstream.native.database import open_database, register_firing_times, spl
 from backstream.native.task import ChunkGrid, TaskFiringTimes, TaskGrid, TaskOutput, WrittenFiles
 
 _WINDOW_FATES = (Fate.ON_TIME, Fate.LATE, Fate.DROPPED)
+
+
+class ChunkCounts(NamedTuple):
+    """The numbers of records by chunk number: `fates` by source partition and fate, and `gaps` by `RecordGap`.
+
+    A record of a window that no chunk owns has the fate `halo`, and its gaps are not counted.
+    """
+
+    fates: dict[int, dict[str, dict[str, int]]]
+    gaps: dict[int, dict[str, int]]
+
+    @classmethod
+    def from_rows(cls, rows: Iterable[tuple[Any, ...]]) -> Self:
+        """Return the counts of rows: chunk, source partition, fate, records, and records by `RecordGap`."""
+        fates: dict[int, dict[str, dict[str, int]]] = {}
+        gaps: dict[int, dict[str, int]] = {}
+        for chunk, partition, fate, events, *counts in sorted(rows):
+            fates.setdefault(chunk, {}).setdefault(partition, {})[fate] = events
+            if fate != Fate.HALO:
+                found = gaps.setdefault(chunk, dict.fromkeys(map(str, RecordGap), 0))
+                for gap, count in zip(RecordGap, counts, strict=True):
+                    found[gap.value] += count
+        return cls(fates, gaps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +60,21 @@ class NativeCounts:
     firing_times: TaskFiringTimes | None
     memory_mb: int
 
-    def fates(self) -> dict[int, dict[str, dict[str, int]]]:
-        """Return the number of records by chunk number, source partition, and fate.
+    def by_chunk(self) -> ChunkCounts:
+        """Return the numbers of records of each chunk.
 
         A record is `halo` if no chunk owns its latest window.
         """
         start_ms = sql.floor_to_step("event_time_ms", self.cells.offset_ms, sql.time_step_ms(self.cells))
         is_owned = f"fate = {sql.quote_text(Fate.QUARANTINED)} OR ({self._is_owned(start_ms)})"
         fate = f"CASE WHEN {is_owned} THEN fate ELSE {sql.quote_text(Fate.HALO)} END"
-        counts: dict[int, dict[str, dict[str, int]]] = {}
-        for chunk, partition, name, events in self._fetch(
-            f"SELECT chunk_number, coalesce(source_partition, 'unknown'), {fate}, sum(events)::BIGINT"
-            f" FROM ({self._scan_counts()}) GROUP BY ALL ORDER BY ALL"
-        ):
-            counts.setdefault(chunk, {}).setdefault(partition, {})[name] = events
-        return counts
+        gaps = ", ".join(f"coalesce(sum({gap}), 0)::BIGINT" for gap in RecordGap)
+        return ChunkCounts.from_rows(
+            self._fetch(
+                f"SELECT chunk_number, coalesce(source_partition, 'unknown'), {fate}, sum(events)::BIGINT, {gaps}"
+                f" FROM ({self._scan_counts()}) GROUP BY 1, 2, 3"
+            )
+        )
 
     def read(self) -> dict[int, int]:
         """Return the number of records that each chunk read."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from backstream.errors import ContractError
-from backstream.eventtime.duplicates import Identity
+from backstream.eventtime.duplicates import Identity, RecordGap
 from backstream.eventtime.intervals import Interval
 from backstream.native.duplicates import DuplicateQueries
 from backstream.native.footers import find_complete_columns
@@ -86,6 +86,28 @@ class RecordsQuery:
         """Return a query of the records in an interval without duplicates."""
         records = self.select(interval)
         return f"SELECT * FROM ({records}) WHERE NOT is_duplicate" if self.has_duplicates else records
+
+    def count_gaps(self, keys: Sequence[str]) -> dict[str, str]:
+        """Return the number of records with each `RecordGap` as expressions over the records of `select`.
+
+        Args:
+            keys: the names of the key columns.
+        """
+        ids = [column_alias(self._reading, name) for name in self._duplicates.identity.columns]
+        has_no_id = " AND ".join(f"{name} IS NULL" for name in ids) or "false"
+        has_empty_id = " AND ".join(map(self._is_empty, self._duplicates.identity.columns)) or "false"
+        conditions = {
+            RecordGap.NO_ID: has_no_id,
+            RecordGap.EMPTY_ID: f"{has_empty_id} AND NOT ({has_no_id})",
+            RecordGap.NO_KEY: " OR ".join(map(self._is_empty, keys)) or "false",
+        }
+        return {gap.value: f"count(*) FILTER (WHERE {condition})" for gap, condition in conditions.items()}
+
+    def _is_empty(self, name: str) -> str:
+        """Return the condition that a column is null or an empty text."""
+        column = column_alias(self._reading, name)
+        is_text = self._reading.types[name] == "string"
+        return f"({column} IS NULL OR {column} = '')" if is_text else f"{column} IS NULL"
 
     def _scan(self, interval: Interval) -> str:
         return f"SELECT {self._selected} FROM ({scan_query(self._groups, self._reading, interval)})"

@@ -21,6 +21,7 @@ from backstream.definition.prepared_columns import (
     REASON,
     RECORD,
 )
+from backstream.eventtime.duplicates import RecordGap
 from backstream.eventtime.records import Fate
 from backstream.native import record_scans, sql
 from backstream.native.database import open_database, register_firing_times, split_outputs, write_query
@@ -195,6 +196,7 @@ def _write_quarantine_counts(quarantined: Sequence[tuple[str | None, int, int]],
             "events": pa.array(events, pa.int64()),
             "first_arrival_ms": nulls,
             "last_arrival_ms": nulls,
+            **{gap.value: nulls for gap in RecordGap},
         }
     )
     pq.write_table(table, path)

@@ -78,19 +78,20 @@ class WindowQueries:
             "fate": f"({fate})::TINYINT",
             **late,
         }
-        by = ", ".join(marked)
-        groups = (
-            f"SELECT {by}, count(*) AS events, min(arrival_ms) AS first_arrival_ms,"
-            f" max(arrival_ms) AS last_arrival_ms FROM (SELECT {select_list(marked)}, arrival_ms FROM ({records}))"
-            f" GROUP BY {by}"
-        )
+        sums = {
+            "events": "count(*)",
+            "first_arrival_ms": "min(arrival_ms)",
+            "last_arrival_ms": "max(arrival_ms)",
+            **self._records.count_gaps(task.keys),
+        }
+        groups = f"SELECT {select_list({**marked, **sums})} FROM ({records}) GROUP BY {', '.join(marked.values())}"
         fates = " ".join(f"WHEN {code} THEN {quote_text(name)}" for code, name in enumerate(_FATE_CODES))
         columns = {
             "event_time_ms": "slice_start_ms",
             "source_partition": PARTITION_TEXT,
             "fate": f"CASE fate {fates} END",
             "chunk_number": chunk_number(start_ms, task.chunks),
-            **{name: name for name in (*late, "events", "first_arrival_ms", "last_arrival_ms")},
+            **{name: name for name in (*late, *sums)},
         }
         return f"SELECT {select_list(columns)} FROM ({groups})"
 

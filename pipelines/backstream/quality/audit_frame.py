@@ -15,13 +15,14 @@ import pandas as pd
 
 from backstream.definition.model import Definition
 from backstream.errors import ContractError
+from backstream.eventtime.duplicates import RecordGap
 from backstream.eventtime.instants import DAY_MS
 from backstream.eventtime.records import Fate, count_without_fate
 from backstream.eventtime.windows import Tumbling
 from backstream.quality.evidence import RunEvidence
 from backstream.quality.expected_events import CELL, CELL_TYPES, expected_cells
 from backstream.quality.window_rows import count_windows, times_to_ms, to_instants
-from backstream.runs.manifest import Manifest, sum_fates
+from backstream.runs.manifest import Manifest, sum_fates, sum_gaps
 from backstream.runs.plan import Plan
 from backstream.runs.table_schemas import DROPPED, QUARANTINE, WINDOWS
 
@@ -102,6 +103,9 @@ RUN_COLUMNS = [
     "quarantined_ratio",
     "inexact_ratio",
     "duplicate_ratio",
+    "without_id_ratio",
+    "records_with_empty_id",
+    "records_without_key",
     "repeated_positions",
     "unmatched_rows",
     "rows",
@@ -121,9 +125,11 @@ RUN_COLUMNS = [
 `is_any_readable`: whether a record could be read in the files of the run, or there was none. `quarantined_ratio`:
 unreadable records as a share of all records in these files. `inexact_ratio`: the numbers of a column that its
 declared type cannot hold, as a share of the records of the source, for the column with most of them.
-`repeated_positions`: source partitions and sequences with several records, if the definition does not remove
-duplicates. `unmatched_rows`: quarantined or dropped records that their table lacks, and records that the job
-counted in its result rows but the rows lack.
+`without_id_ratio`: share of the records read whose columns of `source.deduplicate_on` are all null.
+`records_with_empty_id`: records whose id consists of empty texts. `records_without_key`: records with a null or an
+empty text in a column of `source.key`. `repeated_positions`: source partitions and sequences with several records,
+if the definition does not remove duplicates. `unmatched_rows`: quarantined or dropped records that their table
+lacks, and records that the job counted in its result rows but the rows lack.
 `rows`: rows to publish. `replaced_rows`: published rows that they replace; `rows_ratio`: new rows per replaced
 row, 1 if none is replaced.
 
@@ -282,6 +288,10 @@ def run_frame(
     row["quarantined_ratio"] = fates[Fate.QUARANTINED] / records_in_files if records_in_files else 0.0
     row["inexact_ratio"] = _inexact_ratio(plan)
     row["duplicate_ratio"] = _ratio(pd.Series([fates[Fate.DUPLICATE]], row.index), records_in_range)
+    gaps = sum_gaps(manifests)
+    row["without_id_ratio"] = _ratio(pd.Series([gaps[RecordGap.NO_ID]], row.index), records_in_range)
+    row["records_with_empty_id"] = gaps[RecordGap.EMPTY_ID]
+    row["records_without_key"] = gaps[RecordGap.NO_KEY]
     row["repeated_positions"] = evidence.repeated.positions
     row["unmatched_rows"] = _count_unmatched_rows(plan, manifests, fates, records)
     row["rows"] = _count_staged_rows(manifests, WINDOWS)

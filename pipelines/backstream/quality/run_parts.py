@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
+from backstream.eventtime.duplicates import RecordGap
 from backstream.eventtime.instants import DAY_MS, epoch_ms, instant_ms, instant_text
 from backstream.eventtime.records import Fate
 from backstream.quality.evidence import RunEvidence
@@ -148,6 +149,31 @@ def _chunks_by_fate(parts: RunParts, fate: Fate, word: str) -> Iterator[Row]:
         yield {"source_partition": partition} | _chunk(chunk) | {"expected": f"no {word} record", "found": found}
 
 
+def _chunks_by_gap(gap: RecordGap) -> Callable[[RunParts, Mapping[str, Any]], Iterator[Row]]:
+    """Yield the chunks with records that have a gap, those with most of them first."""
+    expected, word = _GAPS[gap]
+
+    def search(parts: RunParts, _: Mapping[str, Any]) -> Iterator[Row]:
+        counts = [
+            (manifest.gaps.get(gap, 0), chunk, manifest.fates.values()) for chunk, manifest in parts.chunks()
+        ]
+        for count, chunk, by_partition in sorted(counts, key=lambda entry: -entry[0]):
+            if count:
+                records = sum(sum(fates.values()) - fates.get(Fate.HALO, 0) for fates in by_partition)
+                found = f"{count:,} of {count_of(records, 'record')} {word} ({share_text(count, records)})"
+                yield _chunk(chunk) | {"expected": expected, "found": found}
+
+    return search
+
+
+_GAPS = {
+    RecordGap.NO_ID: ("an id in each record", "without an id"),
+    RecordGap.EMPTY_ID: ("no empty id", "with an empty id"),
+    RecordGap.NO_KEY: ("a key in each record", "without a key"),
+}
+"""The expected and the found records by gap."""
+
+
 def _repeated_positions(parts: RunParts, _: Mapping[str, Any]) -> Iterator[Row]:
     for position in parts.evidence.repeated.examples:
         names = {"source_partition": position.source_partition, "sequence": position.sequence}
@@ -247,6 +273,9 @@ _SEARCHES: Mapping[str, Callable[[RunParts, Mapping[str, Any]], Iterator[Row]]] 
     "quarantined_ratio": _unreadable_records,
     "inexact_ratio": _inexact_numbers,
     "duplicate_ratio": _duplicates,
+    "without_id_ratio": _chunks_by_gap(RecordGap.NO_ID),
+    "records_with_empty_id": _chunks_by_gap(RecordGap.EMPTY_ID),
+    "records_without_key": _chunks_by_gap(RecordGap.NO_KEY),
     "repeated_positions": _repeated_positions,
     "unmatched_rows": _unmatched_rows,
     "rows_ratio": _days_with_few_rows,

@@ -10,7 +10,8 @@ from backstream.definition.watermark_sections import WatermarkSection
 from backstream.eventtime.emission import EmissionModel
 from backstream.eventtime.watermark_generators import StrategyKind
 from backstream.report.formatting import count_of, duration_words, limit_text
-from backstream.runs.input_notes import describe_inputs
+from backstream.runs.input_notes import describe_gaps, describe_inputs
+from backstream.runs.manifest import load_manifests
 from backstream.runs.plan import ArrivalOrder, Mode, Plan
 from backstream.runs.results import ApprovalDecision, Audit, CheckOutcome, Publication, Verdict
 from backstream.runs.status import describe_wait, find_pending_request
@@ -49,6 +50,7 @@ def describe_settings(plan: Plan, definition: Definition) -> tuple[tuple[str, st
         *rows,
         *_exceptions(plan),
         *((f"Input files: {label.lower()}", text) for label, text in describe_inputs(plan)),
+        *((f"Records: {label.lower()}", text) for label, text in describe_gaps(load_manifests(plan))),
     )
 
 

@@ -1,11 +1,14 @@
-"""Describe the notable input files of a run in words, for the command line, the log and the report."""
+"""Describe the notable input files and records of a run in words, for the command line, the log and the report."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from backstream.eventtime.duplicates import RecordGap
 from backstream.runs.input_files import HIDDEN, SHOWN
+from backstream.runs.manifest import Manifest, sum_gaps
 from backstream.runs.plan import Plan
+from backstream.text import count_of
 
 REMOVED_HINT = (
     "a file that was compacted or rewritten under another name is also removed; if other files contain its events,"
@@ -23,6 +26,34 @@ def describe_inputs(plan: Plan) -> list[tuple[str, str]]:
         *_describe_preparation(plan.prepared),
         *_describe_changes(plan),
     ]
+
+
+def describe_gaps(manifests: Iterable[Manifest]) -> list[tuple[str, str]]:
+    """Return a label and a sentence for each `RecordGap`; empty if no record has one."""
+    counts = sum_gaps(manifests)
+    return [(label, text(counts[gap])) for gap, (label, text) in _GAPS.items() if counts[gap]]
+
+
+_GAPS: Mapping[RecordGap, tuple[str, Callable[[int], str]]] = {
+    RecordGap.NO_ID: (
+        "Without id",
+        lambda count: (
+            f"in {count_of(count, 'record')} all columns of source.deduplicate_on are null,"
+            " so none of them is a duplicate"
+        ),
+    ),
+    RecordGap.EMPTY_ID: (
+        "Empty id",
+        lambda count: f"in {count_of(count, 'record')} the id in source.deduplicate_on is an empty text",
+    ),
+    RecordGap.NO_KEY: (
+        "Without key",
+        lambda count: (
+            f"in {count_of(count, 'record')} a column of source.key is null or an empty text;"
+            " they are published under this key"
+        ),
+    ),
+}
 
 
 def _describe_snapshots(plan: Plan) -> Iterator[tuple[str, str]]:

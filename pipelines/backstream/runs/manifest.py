@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -41,7 +42,8 @@ class Manifest:
     """The result of one chunk.
 
     `files` maps the suffix of a table to its staged files. `fates` maps source partition to fate to count, so that
-    `events_read` is the sum of all counts. `timings_s` maps a stage to seconds.
+    `events_read` is the sum of all counts. `gaps` counts the readable records of the chunk by `RecordGap`.
+    `timings_s` maps a stage to seconds.
     """
 
     run_id: str
@@ -52,6 +54,7 @@ class Manifest:
     files: Mapping[str, tuple[StagedFile, ...]]
     timings_s: Mapping[str, float] = field(default_factory=dict)
     finished_at: str = ""
+    gaps: Mapping[str, int] = field(default_factory=dict)
 
     def write(self, path: Path) -> None:
         """Write by atomic rename: the chunk is finished when its manifest exists."""
@@ -97,6 +100,14 @@ def sum_fates(manifests: list[Manifest]) -> dict[str, dict[str, int]]:
             for fate, count in fates.items():
                 if fate != "halo":
                     counts[fate] = counts.get(fate, 0) + count
+    return total
+
+
+def sum_gaps(manifests: Iterable[Manifest]) -> Counter[str]:
+    """Return the number of records with each `RecordGap` over all chunks."""
+    total: Counter[str] = Counter()
+    for manifest in manifests:
+        total.update(manifest.gaps)
     return total
 
 

@@ -14,6 +14,7 @@ from itertools import islice
 
 from pyspark.sql import SparkSession
 
+from backstream.native.fate_counts import ChunkCounts
 from backstream.runs.chunk_groups import group_chunks
 from backstream.runs.manifest import Manifest, load_finished_manifest
 from backstream.runs.plan import Chunk, Plan
@@ -123,7 +124,7 @@ def _run_group(group: ChunkGroup, on_stage: Callable[[Chunk, str], None]) -> lis
         if any(chunk.files for chunk in chunks):
             outputs = compute_outputs(group, attempt, watch)
         else:
-            outputs = ChunkOutputs(attempt, {}, {}, {})
+            outputs = ChunkOutputs(attempt, {}, ChunkCounts({}, {}), {})
     now = datetime.now(UTC).isoformat(timespec="seconds")
     manifests = [outputs.manifest(number, watch.seconds, now) for number in range(len(chunks))]
     for manifest in manifests:

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from backstream.eventtime.records import Fate
+from backstream.native.fate_counts import ChunkCounts
 from backstream.runs.manifest import Manifest
 from backstream.runs.table_schemas import (
     METRICS,
@@ -34,7 +35,6 @@ from backstream.spark.sessions.session_windows import SessionWindows
 from backstream.spark.staged_counts import require_all_read, require_all_records
 from backstream.spark.staging import Staged, load_staged_rows, upload_staged_files, write_staged_files
 from backstream.spark.table_frames import (
-    Fates,
     Keep,
     Results,
     TableFrames,
@@ -82,7 +82,7 @@ class ChunkOutputs(NamedTuple):
 
     attempt: Attempt
     events_read: dict[int, int]
-    fates: Fates
+    counts: ChunkCounts
     files: dict[str, Staged]
 
     def manifest(self, number: int, seconds: dict[str, float], finished_at: str) -> Manifest:
@@ -94,7 +94,8 @@ class ChunkOutputs(NamedTuple):
             chunk_id=attempt.chunks[number].chunk_id,
             attempt=attempt.attempt,
             events_read=self.events_read.get(number, 0),
-            fates=self.fates.get(number, {}),
+            fates=self.counts.fates.get(number, {}),
+            gaps=self.counts.gaps.get(number, {}),
             files={suffix: self.files.get(suffix, {}).get(number, ()) for suffix in attempt.plan.tables},
             timings_s={stage: round(total_s * share, 3) for stage, total_s in seconds.items()},
             finished_at=finished_at,
@@ -131,11 +132,11 @@ def _run_in_spark(
     counts = results.counts(with_metric)
     counts = replace(counts, rows=keep(counts.rows))
 
-    def count_fates() -> Fates:
+    def count_fates() -> ChunkCounts:
         with watch.stage("fates"):
-            fates = counts.fates()
+            counted = counts.by_chunk()
             require_all_read(attempt, rows_by_footer, metric.get[SCANNED])
-            return fates
+            return counted
 
     files: dict[str, Staged] = {}
     with ThreadPoolExecutor(1) as beside:
@@ -153,7 +154,7 @@ def _run_in_spark(
             counts,
             values,
             staged_panes,
-            lambda: existing_fates(counting.result()),
+            lambda: existing_fates(counting.result().fates),
             skipped=None if code is None else code.skipped,
             outputs=code.outputs if isinstance(code, ProcessResult) else None,
         )
@@ -194,16 +195,16 @@ def _run_natively(group: ChunkGroup, attempt: Attempt, watch: Stopwatch, results
         if is_unfinished:
             files |= _finish_rows(group, target, files, watch)
         with watch.stage("fates"):
-            fates = counts.fates()
+            counted = counts.by_chunk()
             require_all_read(attempt, computed.rows_by_footer, computed.scanned)
         with watch.stage(METRICS):
             files[METRICS] = stage_metrics(group, counts, attempt)
         written = {Fate.DROPPED, *([Fate.QUARANTINED] if QUARANTINE in files else [])}
-        for suffix, rows in record_frames(group, results, existing_fates(fates) - written):
+        for suffix, rows in record_frames(group, results, existing_fates(counted.fates) - written):
             with watch.stage(suffix):
                 files[suffix] = _stage(rows, suffix, attempt)
         require_all_records(attempt, computed.records_in_windows, files, group.definition.backfill.publish)
-        return ChunkOutputs(attempt, counts.read(), fates, upload_staged_files(attempt, files))
+        return ChunkOutputs(attempt, counts.read(), counted, upload_staged_files(attempt, files))
     finally:
         remove_scratch(attempt)
 

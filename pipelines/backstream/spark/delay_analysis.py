@@ -57,8 +57,8 @@ class AnalysisRange:
     """A range of recorded events, and the stream that it is a part of.
 
     `near` is the interval of all event times that a window of the range can have. `files` are all files of the
-    stream, since a watermark depends on all earlier arrivals. `columns` are read from them, with Spark SQL types. In
-    each of the `outages`, the records of a partition are assumed to arrive at the end.
+    stream, since a watermark depends on all earlier arrivals. `columns` are read from them, with Spark SQL types.
+    In each of the `outages`, the records of a partition are assumed to arrive at the end.
     """
 
     definition: Definition

@@ -24,7 +24,7 @@ from backstream.definition.columns import payload_columns
 from backstream.definition.model import Definition
 from backstream.definition.source_section import Source
 from backstream.errors import ContractError
-from backstream.eventtime.duplicates import Identity, Kept
+from backstream.eventtime.duplicates import Identity, Kept, RecordGap
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import ONLY_PARTITION
 from backstream.runs.plan import InputFile
@@ -181,6 +181,29 @@ def is_in_chunk(spark: SparkSession, interval: Interval, owned_files: Iterable[s
     owned = table_literals(spark, {"files": pa.array(list(owned_files), pa.string())})["files"]
     is_owned = F.array_contains(owned, F.col(FILE))
     return (is_readable & F.coalesce(is_inside, F.expr("false"))) | (~is_readable & is_owned)
+
+
+def count_gaps(source: Source, events: DataFrame) -> list[Column]:
+    """Return the number of readable events with each `RecordGap`, named by it."""
+
+    def is_empty(name: str) -> Column:
+        column = F.col(quote_column(name))
+        is_text = isinstance(_type_of(events, column), StringType)
+        return column.isNull() | (column == F.lit("")) if is_text else column.isNull()
+
+    never = F.expr("false")
+    has_no_id, has_empty_id = never, never
+    if source.deduplicate_on:
+        has_no_id = reduce(Column.__and__, (F.col(quote_column(name)).isNull() for name in source.deduplicate_on))
+        has_empty_id = reduce(Column.__and__, map(is_empty, source.deduplicate_on)) & ~has_no_id
+    has_no_key = reduce(Column.__or__, map(is_empty, source.key), never)
+    conditions = {
+        RecordGap.NO_ID: has_no_id,
+        RecordGap.EMPTY_ID: has_empty_id,
+        RecordGap.NO_KEY: has_no_key,
+    }
+    is_readable = F.col(REASON).isNull()
+    return [F.count_if(is_readable & condition).alias(gap) for gap, condition in conditions.items()]
 
 
 def mark_duplicates(identity: Identity) -> Step:

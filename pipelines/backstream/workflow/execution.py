@@ -15,7 +15,8 @@ from backstream.definition.loader import load_definition
 from backstream.errors import QualityError
 from backstream.eventtime.intervals import ALL_TIMES, Interval, require_range_of_days
 from backstream.runs.home import Home
-from backstream.runs.input_notes import describe_inputs
+from backstream.runs.input_notes import describe_gaps, describe_inputs
+from backstream.runs.manifest import load_manifests
 from backstream.runs.plan import Chunk, Plan
 from backstream.runs.progress import Phase, begin_phase, keep_phase
 from backstream.workflow.plan.plan_request import PlanRequest
@@ -191,6 +192,8 @@ def execute_run(plan: Plan, spark: SparkStart, observer: RunObserver) -> None:
     with workflow.record_failure(plan):
         workflow.create_run_tables(plan)
         _replay(plan, spark, observer)
+    for label, text in describe_gaps(load_manifests(plan)):
+        observer.note(f"{label.lower()}: {text}")
     # Stopping takes most of a second; the audit can begin meanwhile.
     stopping = Thread(target=spark.stop, name="stop Spark")
     stopping.start()

@@ -61,19 +61,21 @@ class UnitQueries:
         task = self._task
         cell_ms = floor_to_step("event_ms", task.cells.offset_ms, task.cells.size_ms)
         fate = "is_duplicate" if self._records.has_duplicates else "false"
-        groups = (
-            f"SELECT cell_ms, source_partition, is_copy, count(*) AS events, min(arrival_ms) AS first_ms,"
-            f" max(arrival_ms) AS last_ms FROM (SELECT {cell_ms} AS cell_ms, source_partition, {fate} AS is_copy,"
-            f" arrival_ms FROM ({self._records.select(task.stretch)})) GROUP BY ALL"
-        )
+        by = {"cell_ms": cell_ms, "source_partition": "source_partition", "is_copy": fate}
+        sums = {
+            "events": "count(*)",
+            "first_arrival_ms": "min(arrival_ms)",
+            "last_arrival_ms": "max(arrival_ms)",
+            **self._records.count_gaps(task.keys),
+        }
+        records = self._records.select(task.stretch)
+        groups = f"SELECT {select_list({**by, **sums})} FROM ({records}) GROUP BY {', '.join(by.values())}"
         columns = {
             "event_time_ms": "cell_ms",
             "source_partition": PARTITION_TEXT,
             "fate": f"CASE WHEN is_copy THEN {quote_text(Fate.DUPLICATE)} ELSE {quote_text(Fate.ON_TIME)} END",
             "chunk_number": chunk_number("cell_ms", task.chunks),
-            "events": "events",
-            "first_arrival_ms": "first_ms",
-            "last_arrival_ms": "last_ms",
+            **{name: name for name in sums},
         }
         return f"SELECT {select_list(columns)} FROM ({groups})"
 

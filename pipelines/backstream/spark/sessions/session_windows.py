@@ -21,7 +21,7 @@ from backstream.spark.schemas import int64_literal, plan_literals
 from backstream.spark.sessions import found_sessions, session_panes
 from backstream.spark.sessions.found_sessions import Sessions
 from backstream.spark.sessions.islands import START, SessionColumns, build_islands, build_units
-from backstream.spark.source import REASON
+from backstream.spark.source import REASON, count_gaps
 from backstream.spark.watermarks.join import add_watermarks
 from backstream.spark.watermarks.resolve import load_timeline
 from backstream.spark.watermarks.timeline import WatermarkTimeline
@@ -94,8 +94,14 @@ class SessionWindows:
 
     def counts(self, records: DataFrame) -> FateCounts:
         """Return the fates, and metrics per hour."""
+        definition = self.work.definition
         return count_fates(
-            records, self.work.definition.metric_windows, self.work.owned_interval, None, by=self._added_columns
+            records,
+            definition.metric_windows,
+            self.work.owned_interval,
+            None,
+            count_gaps(definition.source, records),
+            by=self._added_columns,
         )
 
     def records_in_windows(self, counts: FateCounts) -> int:

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from backstream.eventtime.duplicates import RecordGap
 from backstream.eventtime.records import Fate
 from backstream.eventtime.windows import Sliding, Tumbling
+from backstream.native.fate_counts import ChunkCounts
 from backstream.spark.chunk_group import CHUNK
 from backstream.spark.schemas import IntervalColumns, partition_to_group_by, with_partition_as_text
 from backstream.spark.watermarks.firing_times import FiringTimeColumns
@@ -32,19 +34,16 @@ class FateCounts:
     owned: IntervalColumns
     firing_times: FiringTimeColumns | None
 
-    def fates(self) -> dict[int, dict[str, dict[str, int]]]:
-        """Return the numbers of records by chunk number, source partition, and fate. Runs a job.
+    def by_chunk(self) -> ChunkCounts:
+        """Return the numbers of records of each chunk. Runs a job.
 
         If no chunk of the group owns the latest window of a record, its fate is `halo`.
         """
         start_ms, _ = latest_window_start(WindowColumns.from_window(self.cells))
         is_owned = (F.col("fate") == F.lit(Fate.QUARANTINED)) | self.owned.hold(start_ms)
         fate = F.when(is_owned, F.col("fate")).otherwise(F.lit(Fate.HALO)).alias("fate")
-        counted = self.rows.groupBy(CHUNK, "source_partition", fate).agg(F.sum("events")).collect()
-        fates: dict[int, dict[str, dict[str, int]]] = {}
-        for chunk, partition, name, events in sorted(counted):
-            fates.setdefault(chunk, {}).setdefault(partition, {})[name] = events
-        return fates
+        grouped = self.rows.groupBy(CHUNK, "source_partition", fate)
+        return ChunkCounts.from_rows(grouped.agg(*map(F.sum, ("events", *RecordGap))).collect())
 
     def records_in_windows(self, window: FixedWindow) -> int:
         """Return the number of records in the owned windows, once per window of a record. Runs a job."""
@@ -91,6 +90,7 @@ def count_fates(
     cells: Tumbling | Sliding,
     owned: IntervalColumns,
     firing_times: FiringTimeColumns | None,
+    gaps: Sequence[Column],
     *,
     window: FixedWindow | None = None,
     by: Sequence[str] = (),
@@ -102,6 +102,7 @@ def count_fates(
         cells: the windows of the metrics.
         owned: the interval of the starts of owned windows.
         firing_times: the firing times of the windows; None if no record is late.
+        gaps: the number of records with each `RecordGap`.
         window: the windows of the results, if they are finer than `cells`.
         by: further columns of the records to group by.
     """
@@ -114,6 +115,7 @@ def count_fates(
         F.count(F.lit(1)).alias("events"),
         F.min("arrival_time_ms").alias("first_arrival_ms"),
         F.max("arrival_time_ms").alias("last_arrival_ms"),
+        *gaps,
     )
     rows = rows.transform(with_partition_as_text).fillna("unknown", ["source_partition"])
     return FateCounts(rows, cells, owned, firing_times)

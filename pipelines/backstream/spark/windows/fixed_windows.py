@@ -18,7 +18,7 @@ from backstream.spark import chunk_group as reading
 from backstream.spark.chunk_group import ChunkGroup, ChunkRecords
 from backstream.spark.schemas import ARRIVAL_ORDER, EVENT, int64_literal
 from backstream.spark.shuffle_free import aggregate_by_time_range
-from backstream.spark.source import REASON
+from backstream.spark.source import REASON, count_gaps
 from backstream.spark.user_jobs import IN_FINAL, add_pane_index
 from backstream.spark.watermarks.firing_times import FiringTimeColumns, WindowGrid
 from backstream.spark.watermarks.join import add_watermarks
@@ -59,6 +59,7 @@ class FixedWindows:
             self.work.definition.metric_windows,
             self.work.owned_interval,
             firing_times,
+            count_gaps(self.work.definition.source, records),
             window=self.window,
         )
 
