@@ -154,12 +154,10 @@ def _chunks_by_gap(gap: RecordGap) -> Callable[[RunParts, Mapping[str, Any]], It
     expected, word = _GAPS[gap]
 
     def search(parts: RunParts, _: Mapping[str, Any]) -> Iterator[Row]:
-        counts = [
-            (manifest.gaps.get(gap, 0), chunk, manifest.fates.values()) for chunk, manifest in parts.chunks()
-        ]
-        for count, chunk, by_partition in sorted(counts, key=lambda entry: -entry[0]):
+        counts = [(manifest.gaps.get(gap, 0), chunk, manifest) for chunk, manifest in parts.chunks()]
+        for count, chunk, manifest in sorted(counts, key=lambda entry: -entry[0]):
             if count:
-                records = sum(sum(fates.values()) - fates.get(Fate.HALO, 0) for fates in by_partition)
+                records = sum(sum(fates.values()) - fates.get(Fate.HALO, 0) for fates in manifest.fates.values())
                 found = f"{count:,} of {count_of(records, 'record')} {word} ({share_text(count, records)})"
                 yield _chunk(chunk) | {"expected": expected, "found": found}
 

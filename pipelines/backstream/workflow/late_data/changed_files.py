@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 
 from backstream.definition.model import Definition
+from backstream.definition.source_section import Source
 from backstream.eventtime.instants import MAX_MS, MIN_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.stale_windows import ChangedRecords, ChangeKind
@@ -93,6 +94,40 @@ class ChangedFiles:
         return cls(added_near, removed_near, changes)
 
 
+@dataclass(frozen=True, slots=True)
+class CopiesReach:
+    """How far before and after a changed record, in ms of event time, other records may be its copies.
+
+    A change of a record affects a copy only if the record comes before the copy in arrival order, with
+    `deduplicate_keep` `last` if it comes after it.
+    """
+
+    before_ms: int = 0
+    after_ms: int = 0
+
+    @classmethod
+    def of_changes(cls, source: Source, changed: Sequence[InputFile], others: Sequence[InputFile]) -> Self:
+        """Return the reach of records of changed files among those of other files."""
+        identity = source.identity
+        if not identity.columns or not changed or not others:
+            return cls()
+        is_first = identity.keep == "first"
+        if source.arrival_time is None:
+            return cls(0, identity.within_ms) if is_first else cls(identity.within_ms, 0)
+        earlier, later = (others, changed) if is_first else (changed, others)
+        last = [MAX_MS if file.max_arrival_ms is None else file.max_arrival_ms for file in earlier]
+        first = [MIN_MS if file.min_arrival_ms is None else file.min_arrival_ms for file in later]
+        return cls() if max(last) < min(first) else cls(identity.within_ms, identity.within_ms)
+
+    def around(self, first_ms: int, last_ms: int) -> tuple[int, int]:
+        """Return the first and the last event time of copies of records between two instants."""
+        return first_ms - self.before_ms, last_ms + self.after_ms
+
+    def toward(self, interval: Interval) -> Interval:
+        """Return the event times of the changed records that may affect records of an interval."""
+        return Interval(interval.start_ms - self.after_ms, interval.end_ms + self.before_ms)
+
+
 def true_positions(mask: Mask) -> list[int]:
     """Return the positions at which a mask is true."""
     positions: list[int] = np.flatnonzero(mask).tolist()
@@ -100,15 +135,26 @@ def true_positions(mask: Mask) -> list[int]:
 
 
 def list_changed_records(
-    definition: Definition, files: ChangedFiles, index: KeyIndex, reach: Interval | None
+    definition: Definition, files: ChangedFiles, index: KeyIndex, reach: Interval | None, copies: CopiesReach
 ) -> list[ChangedRecords]:
-    """Return the records of all added and removed files, of added files only those that overlap `reach`."""
+    """Return the records of all added and removed files, of added files only those that overlap `reach`.
+
+    The records that may be copies of an added one are listed, too: they can become duplicates.
+    """
     records: list[ChangedRecords] = []
     for file in files.added:
-        records += _list_added_records(file, files.changes[file.path], definition, index, reach)
+        added = _list_added_records(file, files.changes[file.path], definition, index, reach)
+        records += added
+        if copies != CopiesReach():
+            records += (_copies_of(change, copies) for change in added)
     for file in files.removed:
         records += _scan_removed_file(file, files.changes[file.path], index)
     return records
+
+
+def _copies_of(change: ChangedRecords, copies: CopiesReach) -> ChangedRecords:
+    first_ms, last_ms = copies.around(change.first_ms, change.last_ms)
+    return replace(change, first_ms=first_ms, last_ms=last_ms, events=0, is_added=False)
 
 
 def _list_added_records(

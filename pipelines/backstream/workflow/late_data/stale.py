@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -12,7 +12,7 @@ from backstream.definition.changed_keys import ChangedKeys
 from backstream.definition.loader import load_definition, resolve_paths
 from backstream.definition.model import Definition
 from backstream.errors import SpecError
-from backstream.eventtime.instants import DAY_MS
+from backstream.eventtime.instants import DAY_MS, MAX_MS, MIN_MS, duration_text
 from backstream.eventtime.intervals import Interval, backfill_range, require_whole_days
 from backstream.eventtime.stale_windows import (
     ChangedRecords,
@@ -31,6 +31,7 @@ from backstream.source.key_index import KeyIndex
 from backstream.workflow.late_data.affected_rows import Mask, find_affected_rows
 from backstream.workflow.late_data.changed_files import (
     ChangedFiles,
+    CopiesReach,
     CurrentInputs,
     list_changed_records,
     true_positions,
@@ -186,21 +187,51 @@ def _find_run_changes(dataset: _Dataset, run_id: str, days: set[int]) -> _RunCha
     if file := _find_watermark_change(plan, definition, dataset.inputs, added, removed):
         reason = f"the watermarks would change: {file} arrived before the end of the replayed input"
         return _RunChanges(days, plan.mode, reasons=_whole_days(days, reason))
-    reach = _reach(definition, days)
+    copies = _find_copies_reach(definition, dataset.inputs, added, removed)
+    reach = _reach(definition, days, copies)
     files = ChangedFiles.from_inputs(dataset.inputs, added, removed, reach)
     if not files.added and not files.removed:
         return _RunChanges(days, plan.mode, files=files.changes)
     if definition.process:
         reason = f"the state of the process function would change: {min(files.changes)}"
         return _RunChanges(days, plan.mode, reasons=_whole_days(days, reason), files=files.changes)
-    records = list_changed_records(definition, files, KeyIndex.from_definition(definition, dataset.home), reach)
+    index = KeyIndex.from_definition(definition, dataset.home)
+    records = list_changed_records(definition, files, index, reach, copies)
     return _RunChanges(
         days,
         plan.mode,
         _find_windows(dataset, definition, days, records),
-        _find_uncertain_days(definition, days, records),
+        (
+            *_find_uncertain_days(definition, days, records),
+            *_find_days_of_copies(definition, days, files.removed, copies),
+        ),
         files.changes,
     )
+
+
+def _find_copies_reach(
+    definition: Definition, inputs: CurrentInputs, is_added: Mask, removed: Sequence[InputFile]
+) -> CopiesReach:
+    """Return how far from the records of changed files the fates of others may have changed."""
+    changed = [*removed, *(inputs.files[at] for at in true_positions(is_added & inputs.has_rows))]
+    others = [inputs.files[at] for at in true_positions(~is_added & inputs.has_rows)]
+    return CopiesReach.of_changes(definition.source, changed, others)
+
+
+def _find_days_of_copies(
+    definition: Definition, days: set[int], removed: Sequence[InputFile], copies: CopiesReach
+) -> Iterator[_StaleReason]:
+    """Yield the days of records that a removed record may have made duplicates: they may have no rows yet."""
+    if copies == CopiesReach():
+        return
+    within = duration_text(definition.source.deduplicate_within)
+    for file in removed:
+        first_ms = MIN_MS if file.min_event_ms is None else file.min_event_ms
+        last_ms = MAX_MS if file.max_event_ms is None else file.max_event_ms
+        first_ms, last_ms = copies.around(first_ms, last_ms)
+        reason = f"duplicates of removed records may count now, up to {within} from the records of {file.path}"
+        near = (day_ms for day_ms in days if day_ms + DAY_MS > first_ms and day_ms <= last_ms)
+        yield from _whole_days(near, reason)
 
 
 def _find_definition_changes(
@@ -265,12 +296,14 @@ def _find_watermark_change(
     return removed[0].path if removed else None
 
 
-def _reach(definition: Definition, days: set[int]) -> Interval | None:
+def _reach(definition: Definition, days: set[int], copies: CopiesReach) -> Interval | None:
     """Return the event times that rows of these days depend on; None for sessions, which have no bounds."""
     interval = Interval(min(days), max(days) + DAY_MS)
     if process := definition.process:
         reach_ms = process.state_reach
-        return None if reach_ms is None else Interval(interval.start_ms - reach_ms, interval.end_ms + reach_ms)
+        if reach_ms is None:
+            return None
+        return copies.toward(Interval(interval.start_ms - reach_ms, interval.end_ms + reach_ms))
     if isinstance(definition.window.spec(), Session):
         return None
-    return read_interval(interval, definition)
+    return copies.toward(read_interval(interval, definition))
