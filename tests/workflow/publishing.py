@@ -36,19 +36,27 @@ def stage_counts(plan: Plan, rows: Sequence[Click]) -> Counted:
     """Create the tables, stage the windows, and return them."""
     create_run_tables(plan)
     counted = counts(plan, rows)
+    duplicates = sum(row[0] is not None for row in rows) - len(_unique(plan, rows))
     for chunk in plan.chunks:
-        _staged(plan, chunk, counted).write(plan.folder.manifest(chunk.chunk_id))
+        _staged(plan, chunk, counted, duplicates).write(plan.folder.manifest(chunk.chunk_id))
     return counted
 
 
 def counts(plan: Plan, rows: Iterable[Click]) -> Counted:
     """Count the clicks per page and window of the plan's range; a repeated click counts once."""
     window = parse_definition(plan.definition, "plan").window.spec()
-    clicks = {(row[0], row[2], row[3]): row[4] for row in rows if row[0] is not None}
-    events = [(page, epoch_ms(at)) for (at, _, _), page in clicks.items()]
+    events = [(row[4], epoch_ms(row[0])) for row in _unique(plan, rows)]
     counted = _sessions(events, window) if isinstance(window, Session) else _windows(events, window)
     inside = {place: count for place, count in counted.items() if _starts_within(plan, place[1])}
     return Counter(inside)
+
+
+def _unique(plan: Plan, rows: Iterable[Click]) -> list[Click]:
+    """Return the clicks that are not duplicates."""
+    clicks = sorted((row for row in rows if row[0] is not None), key=lambda row: (row[1], row[3], row[2]))
+    ids = [((row[2], row[3]), epoch_ms(row[0])) for row in clicks]
+    marks = parse_definition(plan.definition, "plan").source.identity.mark_duplicates(ids)
+    return [row for row, is_copy in zip(clicks, marks, strict=True) if not is_copy]
 
 
 def _starts_within(plan: Plan, window: TimeWindow) -> bool:
@@ -74,7 +82,7 @@ def _sessions(events: Iterable[tuple[str, int]], window: Session) -> Counted:
     return counted
 
 
-def _staged(plan: Plan, chunk: Chunk, counted: Counted) -> Manifest:
+def _staged(plan: Plan, chunk: Chunk, counted: Counted, duplicates: int) -> Manifest:
     """Write a file per day, as the lake requires."""
     days: dict[int, list[tuple[str, TimeWindow]]] = {}
     for page, window in counted:
@@ -82,9 +90,9 @@ def _staged(plan: Plan, chunk: Chunk, counted: Counted) -> Manifest:
             days.setdefault(window.start_ms // 86_400_000, []).append((page, window))
     files = tuple(_file(plan, f"{chunk.chunk_id}-{day}", places, counted) for day, places in days.items())
     total = sum(counted[place] for places in days.values() for place in places)
-    fates = {"A": {"on_time": total}}
+    fates = {"A": {"on_time": total, "duplicate": duplicates}}
     staged = {suffix: files if suffix == WINDOWS else () for suffix in plan.tables}
-    return Manifest(plan.run_id, chunk.chunk_id, "0", total, fates, staged)
+    return Manifest(plan.run_id, chunk.chunk_id, "0", total + duplicates, fates, staged)
 
 
 def _file(plan: Plan, name: str, places: Sequence[tuple[str, TimeWindow]], counted: Counted) -> StagedFile:

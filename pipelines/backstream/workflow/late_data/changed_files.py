@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -12,10 +13,11 @@ from backstream.definition.model import Definition
 from backstream.definition.source_section import Source
 from backstream.eventtime.instants import MAX_MS, MIN_MS
 from backstream.eventtime.intervals import Interval
-from backstream.eventtime.stale_windows import ChangedRecords, ChangeKind
+from backstream.eventtime.stale_windows import ChangedRecords, ChangeKind, slice_ms
 from backstream.runs.plan import InputFile
 from backstream.source.key_index import KeyIndex
 from backstream.source.reader import UnreadableError
+from backstream.source.record_ids import RecordIds
 from backstream.source.time_columns import Longs
 from backstream.workflow.late_data.affected_rows import Mask
 from backstream.workflow.late_data.planned_inputs import PlanInputs, PlannedInputs, to_bits
@@ -119,9 +121,9 @@ class CopiesReach:
         first = [MIN_MS if file.min_arrival_ms is None else file.min_arrival_ms for file in later]
         return cls() if max(last) < min(first) else cls(identity.within_ms, identity.within_ms)
 
-    def around(self, first_ms: int, last_ms: int) -> tuple[int, int]:
-        """Return the first and the last event time of copies of records between two instants."""
-        return first_ms - self.before_ms, last_ms + self.after_ms
+    def around(self, first_ms: int, last_ms: int) -> Interval:
+        """Return the event times of copies of records between two instants, both included."""
+        return Interval(first_ms - self.before_ms, last_ms + self.after_ms + 1)
 
     def toward(self, interval: Interval) -> Interval:
         """Return the event times of the changed records that may affect records of an interval."""
@@ -135,26 +137,45 @@ def true_positions(mask: Mask) -> list[int]:
 
 
 def list_changed_records(
-    definition: Definition, files: ChangedFiles, index: KeyIndex, reach: Interval | None, copies: CopiesReach
+    definition: Definition, files: ChangedFiles, index: KeyIndex, reach: Interval | None
 ) -> list[ChangedRecords]:
-    """Return the records of all added and removed files, of added files only those that overlap `reach`.
-
-    The records that may be copies of an added one are listed, too: they can become duplicates.
-    """
+    """Return the records of all added and removed files, of added files only those that overlap `reach`."""
     records: list[ChangedRecords] = []
     for file in files.added:
-        added = _list_added_records(file, files.changes[file.path], definition, index, reach)
-        records += added
-        if copies != CopiesReach():
-            records += (_copies_of(change, copies) for change in added)
+        records += _list_added_records(file, files.changes[file.path], definition, index, reach)
     for file in files.removed:
         records += _scan_removed_file(file, files.changes[file.path], index)
     return records
 
 
-def _copies_of(change: ChangedRecords, copies: CopiesReach) -> ChangedRecords:
-    first_ms, last_ms = copies.around(change.first_ms, change.last_ms)
-    return replace(change, first_ms=first_ms, last_ms=last_ms, events=0, is_added=False)
+def list_copies(
+    definition: Definition, files: ChangedFiles, others: Iterable[InputFile], reach: CopiesReach
+) -> list[ChangedRecords]:
+    """Return the records of other files that may have become duplicates of a record of an added file.
+
+    They are grouped by key and slice of event time. A damaged file has none.
+    """
+    if reach == CopiesReach() or not files.added:
+        return []
+    ids = RecordIds(definition)
+    for file in files.added:
+        with suppress(UnreadableError):
+            ids.add_file(file.path)
+    spans = [span_of(file) for file in files.added]
+    start_ms, end_ms = min(first for first, _ in spans), max(last for _, last in spans)
+    near = [file for file in others if file.may_hold(reach.around(start_ms, end_ms))]
+    width_ms, _ = slice_ms(definition.window.spec())
+    bounds: dict[tuple[str, str, int], tuple[int, int]] = {}
+    for file in near:
+        with suppress(UnreadableError):
+            for copy in ids.find_copies(file.path):
+                place = (copy.file, copy.key, copy.at_ms // width_ms)
+                first_ms, last_ms = bounds.get(place, (copy.at_ms, copy.at_ms))
+                bounds[place] = (min(first_ms, copy.at_ms), max(last_ms, copy.at_ms))
+    return [
+        ChangedRecords(path, files.changes[path], *between, 0, key, is_added=False)
+        for (path, key, _), between in bounds.items()
+    ]
 
 
 def _list_added_records(
@@ -202,6 +223,11 @@ def _scan_removed_file(file: InputFile, change: ChangeKind, index: KeyIndex) -> 
 
 
 def _records_of_any_key(file: InputFile, change: ChangeKind) -> ChangedRecords:
+    return ChangedRecords(file.path, change, *span_of(file), is_added=False, is_of_any_key=True)
+
+
+def span_of(file: InputFile) -> tuple[int, int]:
+    """Return the first and the last event time of a file; without bounds, the widest that can be computed with."""
     first_ms = -(2**62) if file.min_event_ms is None else file.min_event_ms
     last_ms = 2**62 if file.max_event_ms is None else file.max_event_ms
-    return ChangedRecords(file.path, change, first_ms, last_ms, is_added=False, is_of_any_key=True)
+    return first_ms, last_ms

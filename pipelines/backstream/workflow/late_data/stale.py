@@ -12,8 +12,9 @@ from backstream.definition.changed_keys import ChangedKeys
 from backstream.definition.loader import load_definition, resolve_paths
 from backstream.definition.model import Definition
 from backstream.errors import SpecError
-from backstream.eventtime.instants import DAY_MS, MAX_MS, MIN_MS, duration_text
+from backstream.eventtime.instants import DAY_MS, duration_text
 from backstream.eventtime.intervals import Interval, backfill_range, require_whole_days
+from backstream.eventtime.records import Fate
 from backstream.eventtime.stale_windows import (
     ChangedRecords,
     ChangeKind,
@@ -23,7 +24,8 @@ from backstream.eventtime.stale_windows import (
 )
 from backstream.eventtime.windows import Session
 from backstream.lake.published_windows import PublishedWindows, load_published_windows
-from backstream.runs.home import Home
+from backstream.runs.home import Home, RunFolder
+from backstream.runs.manifest import Manifest, sum_fates
 from backstream.runs.plan import InputFile, Mode
 from backstream.source.files import list_source_files
 from backstream.source.footers import load_footers
@@ -34,6 +36,8 @@ from backstream.workflow.late_data.changed_files import (
     CopiesReach,
     CurrentInputs,
     list_changed_records,
+    list_copies,
+    span_of,
     true_positions,
 )
 from backstream.workflow.late_data.planned_inputs import PlanInputs, PlannedInputs
@@ -187,7 +191,8 @@ def _find_run_changes(dataset: _Dataset, run_id: str, days: set[int]) -> _RunCha
     if file := _find_watermark_change(plan, definition, dataset.inputs, added, removed):
         reason = f"the watermarks would change: {file} arrived before the end of the replayed input"
         return _RunChanges(days, plan.mode, reasons=_whole_days(days, reason))
-    copies = _find_copies_reach(definition, dataset.inputs, added, removed)
+    others = [dataset.inputs.files[at] for at in true_positions(~added & dataset.inputs.has_rows)]
+    copies = _find_copies_reach(definition, dataset.inputs, others, added, removed)
     reach = _reach(definition, days, copies)
     files = ChangedFiles.from_inputs(dataset.inputs, added, removed, reach)
     if not files.added and not files.removed:
@@ -196,42 +201,51 @@ def _find_run_changes(dataset: _Dataset, run_id: str, days: set[int]) -> _RunCha
         reason = f"the state of the process function would change: {min(files.changes)}"
         return _RunChanges(days, plan.mode, reasons=_whole_days(days, reason), files=files.changes)
     index = KeyIndex.from_definition(definition, dataset.home)
-    records = list_changed_records(definition, files, index, reach, copies)
+    records = list_changed_records(definition, files, index, reach)
+    records += list_copies(definition, files, others, copies)
     return _RunChanges(
         days,
         plan.mode,
         _find_windows(dataset, definition, days, records),
         (
             *_find_uncertain_days(definition, days, records),
-            *_find_days_of_copies(definition, days, files.removed, copies),
+            *_find_days_of_copies(dataset, run_id, days, files.removed, copies),
         ),
         files.changes,
     )
 
 
 def _find_copies_reach(
-    definition: Definition, inputs: CurrentInputs, is_added: Mask, removed: Sequence[InputFile]
+    definition: Definition,
+    inputs: CurrentInputs,
+    others: Sequence[InputFile],
+    is_added: Mask,
+    removed: Sequence[InputFile],
 ) -> CopiesReach:
     """Return how far from the records of changed files the fates of others may have changed."""
     changed = [*removed, *(inputs.files[at] for at in true_positions(is_added & inputs.has_rows))]
-    others = [inputs.files[at] for at in true_positions(~is_added & inputs.has_rows)]
     return CopiesReach.of_changes(definition.source, changed, others)
 
 
 def _find_days_of_copies(
-    definition: Definition, days: set[int], removed: Sequence[InputFile], copies: CopiesReach
+    dataset: _Dataset, run_id: str, days: set[int], removed: Sequence[InputFile], copies: CopiesReach
 ) -> Iterator[_StaleReason]:
     """Yield the days of records that a removed record may have made duplicates: they may have no rows yet."""
-    if copies == CopiesReach():
+    if copies == CopiesReach() or not removed or _is_without_duplicates(dataset.home.run(dataset.name, run_id)):
         return
-    within = duration_text(definition.source.deduplicate_within)
+    within = duration_text(dataset.definition.source.deduplicate_within)
     for file in removed:
-        first_ms = MIN_MS if file.min_event_ms is None else file.min_event_ms
-        last_ms = MAX_MS if file.max_event_ms is None else file.max_event_ms
-        first_ms, last_ms = copies.around(first_ms, last_ms)
+        near = copies.around(*span_of(file))
         reason = f"duplicates of removed records may count now, up to {within} from the records of {file.path}"
-        near = (day_ms for day_ms in days if day_ms + DAY_MS > first_ms and day_ms <= last_ms)
-        yield from _whole_days(near, reason)
+        found = (day_ms for day_ms in days if near.overlaps(Interval(day_ms, day_ms + DAY_MS)))
+        yield from _whole_days(found, reason)
+
+
+def _is_without_duplicates(run: RunFolder) -> bool:
+    """Return whether a run is known to have found no duplicate."""
+    manifests = [Manifest.read(path) for path in run.manifests.glob("*.json")]
+    counts = sum_fates(manifests).values()
+    return bool(manifests) and not any(fates.get(Fate.DUPLICATE) for fates in counts)
 
 
 def _find_definition_changes(
