@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from tests.spark.histories import Expected, definition_of, random_history, write_history
 from tests.spark.native_runs import cut_finely
 from tests.spark.runs import WINDOWS, fates, panes, planned, published
 
+import backstream
 from backstream.definition.loader import parse_definition
 from backstream.native import task_cuts
 from backstream.runs.plan import Mode
+from backstream.runs.results import CheckOutcome
 from backstream.spark.chunk_job import replay_chunks
 
 pytestmark = pytest.mark.slow
@@ -61,3 +68,68 @@ def test_the_records_that_count_are_those_of_the_reference_however_a_range_is_cu
     else:
         counted = {partition: counts.get("duplicate", 0) for partition, counts in fates(manifests).items()}
         assert counted == {name: counts.get("duplicate", 0) for name, counts in expected.fates().items()}
+
+
+NULL_IDS = [
+    {"id": "o2", "ts": "2024-03-01T08:10:00Z", "amount": 20},
+    {"id": None, "ts": "2024-03-01T08:20:00Z", "amount": 1},
+    {"id": None, "ts": "2024-03-01T08:20:00Z", "amount": 2},
+]
+TIES = [
+    {"id": "a", "ts": "2024-03-01T08:10:00Z", "amount": 7},
+    {"id": "a", "ts": "2024-03-01T08:10:00Z", "amount": 3},
+    {"id": "a", "ts": "2024-03-01T08:10:00Z", "amount": 5},
+    {"id": "", "ts": "2024-03-01T08:20:00Z", "amount": 100},
+    {"id": "", "ts": "2024-03-01T08:30:00Z", "amount": 200},
+]
+NOTES = {
+    "null": ("warn", ["the share of records without an id is within its soft limit"]),
+    "ties": ("pass", ["no id is an empty text"]),
+}
+
+
+@pytest.mark.parametrize("layout", ["json", "parquet"])
+@pytest.mark.parametrize("engine", ["native", "spark"])
+@pytest.mark.parametrize(
+    ("records", "keep", "expected"),
+    [("null", "first", (3, 23)), ("ties", "first", (2, 107)), ("ties", "last", (2, 205))],
+)
+def test_records_without_an_id_count_and_ties_are_broken_by_the_position(
+    tmp_path: Path, layout: str, engine: str, records: str, keep: str, expected: tuple[int, int]
+) -> None:
+    rows = NULL_IDS if records == "null" else TIES
+    first, second = rows[:2], rows[2:]
+    for number, part in enumerate((first, second)):
+        write_rows(tmp_path / f"in/{number}.{layout}", part)
+    definition = tmp_path / "t.toml"
+    definition.write_text(
+        f'name = "t"\n[source]\nformat = "{layout}"\npath = "{tmp_path}/in"\nevent_time = "ts"\n'
+        f'deduplicate_on = ["id"]\ndeduplicate_keep = "{keep}"\n'
+        'columns = { id = "string", ts = "timestamp", amount = "bigint" }\n'
+        '[window]\nkind = "tumbling"\nsize = "1h"\n[aggregates]\nn = "count(*)"\namount = "sum(amount)"\n'
+        f'[backfill]\nengine = "{engine}"\n'
+        "[quality]\nmissing_ratio = { warn = 1.0, fail = 1.0 }\nduplicate_ratio = { warn = 1.0, fail = 1.0 }\n"
+    )
+    home = tmp_path / "home"
+
+    result = backstream.run(definition, "2024-03-01", "2024-03-02", home=home, allow_unsealed=True)
+
+    (row,) = backstream.read("t", home=home).to_pylist()
+    assert (row["n"], row["amount"]) == expected
+    verdict, names = NOTES[records]
+    assert result.audit.verdict == verdict
+    assert [check.name for check in result.audit.checks if check.outcome is not CheckOutcome.PASS] == names
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".json":
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        return
+    table = pa.Table.from_pylist(
+        rows, pa.schema([("id", pa.string()), ("ts", pa.string()), ("amount", pa.int64())])
+    )
+    at = pc.cast(pc.utf8_replace_slice(table["ts"], 19, 20, ""), pa.timestamp("us")).cast(
+        pa.timestamp("us", "UTC")
+    )
+    pq.write_table(table.set_column(1, "ts", at), path)

@@ -98,6 +98,8 @@ def _list_problems(plan: Plan, definition: Definition) -> Iterator[str]:
         yield "the state of a custom watermark generator depends on each of its records"
     if definition.watermark.finished_partitions == "release":
         yield 'watermark.finished_partitions = "release" has no meaning in a stream that goes on'
+    if definition.source.deduplicate_on and definition.source.deduplicate_keep == "last":
+        yield 'with source.deduplicate_keep = "last", a later record can replace one that a window has counted'
     if reason := reason_not_readable(definition, plan.columns):
         yield reason
     marker = definition.marker
