@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
@@ -70,12 +70,12 @@ def test_the_records_that_count_are_those_of_the_reference_however_a_range_is_cu
         assert counted == {name: counts.get("duplicate", 0) for name, counts in expected.fates().items()}
 
 
-NULL_IDS = [
+NULL_IDS: list[dict[str, Any]] = [
     {"id": "o2", "ts": "2024-03-01T08:10:00Z", "amount": 20},
     {"id": None, "ts": "2024-03-01T08:20:00Z", "amount": 1},
     {"id": None, "ts": "2024-03-01T08:20:00Z", "amount": 2},
 ]
-TIES = [
+TIES: list[dict[str, Any]] = [
     {"id": "a", "ts": "2024-03-01T08:10:00Z", "amount": 7},
     {"id": "a", "ts": "2024-03-01T08:10:00Z", "amount": 3},
     {"id": "a", "ts": "2024-03-01T08:10:00Z", "amount": 5},
@@ -126,10 +126,6 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
     if path.suffix == ".json":
         path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
         return
-    table = pa.Table.from_pylist(
-        rows, pa.schema([("id", pa.string()), ("ts", pa.string()), ("amount", pa.int64())])
-    )
-    at = pc.cast(pc.utf8_replace_slice(table["ts"], 19, 20, ""), pa.timestamp("us")).cast(
-        pa.timestamp("us", "UTC")
-    )
-    pq.write_table(table.set_column(1, "ts", at), path)
+    schema = pa.schema([("id", pa.string()), ("ts", pa.timestamp("us", "UTC")), ("amount", pa.int64())])
+    with_times = [row | {"ts": datetime.fromisoformat(row["ts"])} for row in rows]
+    pq.write_table(pa.Table.from_pylist(with_times, schema), path)
