@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.source.days import BAD_PAGE, HINT, MAGIC, SKIP, damage_pages, names, refusal, write_days
-from tests.workflow.history import CLICKS, COLUMNS, at, planned, write_clicks, write_definition
+from tests.workflow.history import AT_ONE_TIME, CLICKS, COLUMNS, at, planned, write_clicks, write_definition
 from tests.workflow.publishing import publish_counts
 from typer.testing import CliRunner
 
@@ -128,11 +128,11 @@ def test_a_damaged_file_without_known_bounds_may_contain_any_event(tmp_path: Pat
 
 def test_a_damaged_file_with_known_bounds_only_fails_the_ranges_that_need_it(tmp_path: Path) -> None:
     write_days(tmp_path, 1, 2, 3)
-    planned(tmp_path, write_definition(tmp_path))
+    planned(tmp_path, write_definition(tmp_path, AT_ONE_TIME))
     empty(tmp_path / "data/2.parquet")
     empty(tmp_path / "data/3.parquet")
 
-    plan = planned(tmp_path, write_definition(tmp_path))
+    plan = planned(tmp_path, write_definition(tmp_path, AT_ONE_TIME))
 
     assert names(plan) == ["1.parquet"]
     assert [Path(file.path).name for file in plan.damaged] == ["2.parquet", "3.parquet"]
@@ -144,7 +144,7 @@ def test_a_damaged_file_with_known_bounds_only_fails_the_ranges_that_need_it(tmp
         for day in (2, 3)
     ]
     # The newer plan does not read the file, but keeps its bounds.
-    assert names(planned(tmp_path, write_definition(tmp_path))) == ["1.parquet"]
+    assert names(planned(tmp_path, write_definition(tmp_path, AT_ONE_TIME))) == ["1.parquet"]
     assert refusal(tmp_path, PlanError, since="2024-03-02", until="2024-03-04") == (
         "cannot read input file FOLDER/data/2.parquet, which this range needs: it contained events from "
         "2024-03-02T05:00Z to 2024-03-02T05:00Z: Parquet file size is 0 bytes (FOLDER/clicks.toml)"
@@ -154,10 +154,10 @@ def test_a_damaged_file_with_known_bounds_only_fails_the_ranges_that_need_it(tmp
 
 def test_a_replay_needs_every_file_since_watermarks_depend_on_all(tmp_path: Path) -> None:
     write_days(tmp_path, 1, 2)
-    planned(tmp_path, write_definition(tmp_path))
+    planned(tmp_path, write_definition(tmp_path, AT_ONE_TIME))
     empty(tmp_path / "data/2.parquet")
 
-    assert refusal(tmp_path, PlanError, mode="replay") == (
+    assert refusal(tmp_path, PlanError, AT_ONE_TIME, mode="replay") == (
         "cannot read input file FOLDER/data/2.parquet, which every replay needs: watermarks depend on all "
         f"arrivals: Parquet file size is 0 bytes (FOLDER/clicks.toml){HINT}"
     )
@@ -226,7 +226,7 @@ def test_only_pages_of_needed_files_are_verified(tmp_path: Path) -> None:
     write_days(tmp_path, 1, 2)
     write_clicks(tmp_path / "data/sound.parquet", [(at("2 06:00"), at("2 06:01"), "A", 9, "home")])
     damage_pages(tmp_path / "data/2.parquet")
-    definition = write_definition(tmp_path, SKIP)
+    definition = write_definition(tmp_path, SKIP.replace("\n[window]", 'deduplicate_within = "0s"\n\n[window]'))
 
     assert planned(tmp_path, definition).skipped == ()
     assert len(planned(tmp_path, definition, "2024-03-02", "2024-03-03").skipped) == 1

@@ -36,9 +36,9 @@ MARKER = "value = 3"
 DAY_ONE_MS = epoch_ms(datetime(2024, 3, 1, tzinfo=UTC))
 
 
-_IDS: dict[str, Callable[[Row], str | int | None]] = {
-    "device": lambda row: f"{row[4]}{row[5]}" if row[5] > 1 else None,
-    "counter": lambda row: row[5] or None,
+_IDS: dict[str, tuple[pa.DataType, Callable[[Row], str | int | None]]] = {
+    "device": (pa.string(), lambda row: f"{row[4]}{row[5]}" if row[5] > 1 else None),
+    "counter": (pa.int64(), lambda row: row[5] or None),
 }
 """The columns of an id that few records share: both are null for a value of 0, and one for a value of 1."""
 
@@ -79,7 +79,7 @@ def write_history(folder: Path, history: Sequence[Row]) -> None:
                 "seq": pa.array(columns[3], pa.int64()),
                 "key": pa.array(columns[4]),
                 "value": pa.array(columns[5], pa.int64()),
-                **{name: pa.array([value_of(row) for row in rows]) for name, value_of in _IDS.items()},
+                **{name: pa.array(map(value_of, rows), kind) for name, (kind, value_of) in _IDS.items()},
             }
         )
         target = folder / f"arrival_day={utc_datetime(day * DAY_MS):%Y-%m-%d}" / "part-0.parquet"
@@ -189,7 +189,7 @@ def _mark_duplicates(arrived: Sequence[Row], source: Source) -> list[bool]:
     """Return whether each record is a duplicate: each is compared with each other one."""
     columns = {"origin": 2, "seq": 3}
     ids = [
-        tuple(_IDS[name](row) if name in _IDS else row[columns[name]] for name in source.deduplicate_on)
+        tuple(_IDS[name][1](row) if name in _IDS else row[columns[name]] for name in source.deduplicate_on)
         for row in arrived
     ]
 

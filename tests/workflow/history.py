@@ -50,6 +50,8 @@ delay = "10m"
 [aggregates]
 clicks = "count(*)"
 """
+AT_ONE_TIME = CLICKS.replace("\n[window]", 'deduplicate_within = "0s"\n\n[window]')
+"""Only clicks with the same event time are duplicates."""
 
 
 def at(text: str) -> datetime:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
-from tests.workflow.history import CLICKS, COLUMNS, at, planned, write_clicks, write_definition
+from tests.workflow.history import AT_ONE_TIME, CLICKS, COLUMNS, at, planned, write_clicks, write_definition
 
 from backstream.errors import ContractError
 from backstream.lake.reader import load_rows
@@ -58,7 +58,7 @@ def test_every_bad_row_counts_in_its_source_partition_and_changes_no_other_row(
 ) -> None:
     write_clicks(tmp_path / "data/a.parquet", BAD_ROWS)
 
-    manifests = replayed(spark, planned(tmp_path, write_definition(tmp_path), mode=mode))
+    manifests = replayed(spark, planned(tmp_path, write_definition(tmp_path, AT_ONE_TIME), mode=mode))
 
     assert [each.events_read for each in manifests] == [10]
     assert sum_fates(manifests) == {
@@ -80,7 +80,7 @@ def test_a_bad_row_is_answered_for_by_the_same_chunk_alone_and_together_with_oth
         bad = [(None, at(f"{day} 05:02"), "A", number, "home") for number in range(day)]
         good = (at(f"{day} 05:00"), at(f"{day} 05:01"), "B", 0, "home")
         write_clicks(tmp_path / f"data/{day}.parquet", [good, *bad])
-    definition = write_definition(tmp_path)
+    definition = write_definition(tmp_path, AT_ONE_TIME)
     plans = [planned(tmp_path / each, definition, until="2024-03-04") for each in ("alone", "together")]
 
     alone, together = replayed(spark, plans[0]), list(replay_chunks(spark, plans[1], plans[1].chunks))
@@ -95,7 +95,7 @@ def test_a_bad_row_is_answered_for_by_the_same_chunk_alone_and_together_with_oth
 def test_a_row_in_quarantine_is_kept_whole_with_the_reason(spark: SparkSession, tmp_path: Path) -> None:
     write_clicks(tmp_path / "data/a.parquet", BAD_ROWS)
 
-    kept = staged(replayed(spark, planned(tmp_path, write_definition(tmp_path))), "quarantine")
+    kept = staged(replayed(spark, planned(tmp_path, write_definition(tmp_path, AT_ONE_TIME))), "quarantine")
 
     assert {(row["reason"], row["source_partition"], row["event_time"], row["arrival_time"]) for row in kept} == {
         ("null_event_time", "A", None, "2024-03-01 05:02:00"),
@@ -130,7 +130,7 @@ def test_text_that_names_no_instant_or_number_is_kept_as_it_was_written(
     ]
     write_clicks(tmp_path / "data/a.parquet", written, texts)
 
-    manifests = replayed(spark, planned(tmp_path, write_definition(tmp_path)))
+    manifests = replayed(spark, planned(tmp_path, write_definition(tmp_path, AT_ONE_TIME)))
 
     assert sum_fates(manifests) == {"A": {"on_time": 2, "quarantined": 4}}
     assert {
@@ -164,7 +164,7 @@ def test_chunks_count_each_bad_row_once_and_leave_none_out(
     write_clicks(tmp_path / "data/b.parquet", [*one_click("2 07:00"), (None, at("2 07:02"), "A", 3, "home")])
     write_clicks(tmp_path / "data/c.parquet", [*one_click("5 07:00"), (None, at("5 07:02"), "A", 4, "home")])
 
-    plan = planned(tmp_path, write_definition(tmp_path), until="2024-03-04", mode=mode)
+    plan = planned(tmp_path, write_definition(tmp_path, AT_ONE_TIME), until="2024-03-04", mode=mode)
     manifests = replayed(spark, plan)
 
     assert [each.fates for each in manifests] == [
@@ -185,7 +185,7 @@ def test_bad_rows_are_found_whatever_folders_are_called_and_wildcards_in_names_s
     write_clicks(tmp_path / "data/at=2024-03-01 05%3A00 {é} #+;[ab]*/a?.parquet", BAD_ROWS[:2])
     write_clicks(tmp_path / "data/at=2024-03-01 05%3A00 {é} #+;a/ab.parquet", BAD_ROWS[5:7])
 
-    manifests = replayed(spark, planned(tmp_path, write_definition(tmp_path)))
+    manifests = replayed(spark, planned(tmp_path, write_definition(tmp_path, AT_ONE_TIME)))
 
     assert sum_fates(manifests) == {"A": {"on_time": 2, "quarantined": 1}, "B": {"quarantined": 1}}
 
@@ -194,7 +194,7 @@ def test_bad_rows_do_not_reach_the_table_that_is_published(
     spark: SparkSession, tmp_path: Path, lenient_suite: str
 ) -> None:
     write_clicks(tmp_path / "data/a.parquet", BAD_ROWS)
-    plan = planned(tmp_path, write_definition(tmp_path, CLICKS + lenient_suite))
+    plan = planned(tmp_path, write_definition(tmp_path, AT_ONE_TIME + lenient_suite))
     replayed(spark, plan)
 
     audit_run(plan)
@@ -235,7 +235,7 @@ def a_file_without_rows(folder: Path) -> None:
 def test_an_empty_range_is_published_as_no_rows_in_place_of_those_before(
     spark: SparkSession, tmp_path: Path, lenient_suite: str, write: Any
 ) -> None:
-    definition = write_definition(tmp_path, CLICKS + lenient_suite)
+    definition = write_definition(tmp_path, AT_ONE_TIME + lenient_suite)
     write_clicks(tmp_path / "data/a.parquet", one_click("1 05:00"))
     before = planned(tmp_path, definition)
     replayed(spark, before)
@@ -260,7 +260,9 @@ def test_a_replay_of_a_day_without_an_event_gives_nothing(spark: SparkSession, t
     around = [(at(f"{day} 05:00"), at(f"{day} 05:01"), "A", day, "home") for day in (1, 3)]
     write_clicks(tmp_path / "data/b.parquet", around[:1])
     write_clicks(tmp_path / "data/c.parquet", around[1:])
-    silent = planned(tmp_path, write_definition(tmp_path), "2024-03-02", "2024-03-03", mode=Mode.REPLAY)
+    silent = planned(
+        tmp_path, write_definition(tmp_path, AT_ONE_TIME), "2024-03-02", "2024-03-03", mode=Mode.REPLAY
+    )
 
     manifests = replayed(spark, silent)
 

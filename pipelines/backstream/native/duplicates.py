@@ -50,26 +50,26 @@ class DuplicateQueries:
         end_ms = min(reach.end_ms, max(valid.end_ms, interval.end_ms))
         return scan_query(self.groups, self.reading, Interval(start_ms, end_ms), f"{ROW_NUMBER} AS {_ROW}")
 
-    def repeated(self, records: str) -> str:
+    def ids_of_copies(self, records: str) -> str:
         """Return a query of the values of `by` that several records have."""
         return f"SELECT {self.by} FROM ({records}) WHERE {self.has_id} GROUP BY {self.by} HAVING count(*) > 1"
 
-    def marked(self, interval: Interval, repeated: str) -> str:
+    def records(self, interval: Interval, ids: str) -> str:
         """Return a query of the records of an interval with `is_duplicate`.
 
         Args:
             interval: the interval of event time.
-            repeated: a table with the values of `by` of all records that may be duplicates. Only those are sorted.
+            ids: a table with the values of `by` of all records that may be duplicates. Only those are sorted.
         """
         is_same = self.is_same("r", "c")
         once = scan_query(self.groups, self.reading, interval)
-        copies = f"SELECT * FROM ({self.scan(interval)}) r SEMI JOIN {repeated} c ON {is_same}"
+        copies = f"SELECT * FROM ({self.scan(interval)}) r SEMI JOIN {ids} c ON {is_same}"
         placed = f"SELECT *, row_number() OVER (PARTITION BY {self.by} ORDER BY {self._order}) AS {_PLACE}"
         within = self.identity.within_ms
         near = f"RANGE BETWEEN {within}::BIGINT PRECEDING AND {within}::BIGINT FOLLOWING"
         first = f"min({_PLACE}) OVER (PARTITION BY {self.by} ORDER BY event_ms {near})"
         return (
-            f"SELECT *, false AS is_duplicate FROM ({once}) r ANTI JOIN {repeated} c ON {is_same}"
+            f"SELECT *, false AS is_duplicate FROM ({once}) r ANTI JOIN {ids} c ON {is_same}"
             f" UNION ALL BY NAME SELECT * EXCLUDE ({_PLACE}, {_ROW})"
             f" FROM (SELECT *, {_PLACE} > {first} AS is_duplicate FROM ({placed} FROM ({copies})))"
             f" WHERE event_ms >= {interval.start_ms} AND event_ms < {interval.end_ms}"

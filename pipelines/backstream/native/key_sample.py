@@ -121,8 +121,8 @@ def _create_sample(
         )
         is_same = duplicates.is_same("r", "i")
         candidates = f"SELECT * FROM ({duplicates.scan(span)}) r SEMI JOIN identities i ON {is_same}"
-        database.execute(f"CREATE TEMP TABLE copies AS {duplicates.repeated(candidates)}")
-        base = f"SELECT * FROM ({duplicates.marked(span, 'copies')}) WHERE NOT is_duplicate"
+        database.execute(f"CREATE TEMP TABLE copies AS {duplicates.ids_of_copies(candidates)}")
+        base = f"SELECT * FROM ({duplicates.records(span, 'copies')}) WHERE NOT is_duplicate"
     database.execute(f"CREATE TEMP TABLE sampled AS SELECT * FROM ({base}) WHERE {is_sampled}")
 
 

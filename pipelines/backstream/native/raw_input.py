@@ -181,7 +181,7 @@ class RawInput:
                 f"CREATE TEMP TABLE identities AS SELECT DISTINCT {duplicates.by} FROM"
                 f" (SELECT r.* FROM ({base}) r JOIN wanted w ON {is_wanted}) WHERE {duplicates.has_id}"
             )
-            marked = duplicates.marked(whole, "identities")
+            marked = duplicates.records(whole, "identities")
         return database.sql(
             f"SELECT r.* REPLACE ({PARTITION_TEXT} AS source_partition), w.target FROM ({marked}) r"
             f" JOIN wanted w ON {is_wanted} ORDER BY arrival_ms, arrival_seq, {PARTITION_TEXT}"

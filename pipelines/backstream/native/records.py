@@ -65,12 +65,12 @@ class RecordsQuery:
         duplicates = self._duplicates
         if not duplicates.identity.columns:
             return
-        database.execute(f"CREATE TEMP TABLE copies AS {duplicates.repeated(duplicates.scan(span))}")
+        database.execute(f"CREATE TEMP TABLE copies AS {duplicates.ids_of_copies(duplicates.scan(span))}")
         if not database.execute("SELECT 1 FROM copies LIMIT 1").fetchall():
             return
-        marked = duplicates.marked(span, "copies")
+        marked = duplicates.records(span, "copies")
         database.execute(
-            f"CREATE TEMP TABLE marked_records AS SELECT {self._selected}, is_duplicate FROM ({marked})"
+            f"CREATE TEMP TABLE marked_records AS SELECT {self._column_list}, is_duplicate FROM ({marked})"
         )
         self.has_duplicates = True
 
@@ -110,10 +110,10 @@ class RecordsQuery:
         return f"({column} IS NULL OR {column} = '')" if is_text else f"{column} IS NULL"
 
     def _scan(self, interval: Interval) -> str:
-        return f"SELECT {self._selected} FROM ({scan_query(self._groups, self._reading, interval)})"
+        return f"SELECT {self._column_list} FROM ({scan_query(self._groups, self._reading, interval)})"
 
     @property
-    def _selected(self) -> str:
+    def _column_list(self) -> str:
         return ", ".join(["event_ms", *PLACE, *(column_alias(self._reading, name) for name in self._columns)])
 
 

@@ -232,7 +232,7 @@ def mark_duplicates(identity: Identity) -> Step:
     return step
 
 
-def without_duplicates(events: DataFrame, identity: Identity) -> DataFrame:
+def _without_duplicates(events: DataFrame, identity: Identity) -> DataFrame:
     """Return normalized events without duplicates; they must include those of `identity.reach`."""
     if not identity.columns:
         return events
@@ -273,8 +273,8 @@ class EventFiles:
     def unique_events(self, identity: Identity, interval: Interval | None) -> DataFrame:
         """Return the events of an interval without duplicates; None: of all files."""
         if interval is None:
-            return without_duplicates(self.all(), identity)
-        unique = without_duplicates(self.between(identity.reach(interval)), identity)
+            return _without_duplicates(self.all(), identity)
+        unique = _without_duplicates(self.between(identity.reach(interval)), identity)
         return unique.where(IntervalColumns.from_interval(self.spark, interval).hold(F.col("event_time_ms")))
 
     def around(self, interval: Interval) -> DataFrame:

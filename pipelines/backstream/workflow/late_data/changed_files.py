@@ -98,7 +98,7 @@ class ChangedFiles:
 
 @dataclass(frozen=True, slots=True)
 class CopiesReach:
-    """How far before and after a changed record, in ms of event time, other records may be its copies.
+    """The time before and after a changed record, in ms of event time, in which other records may be its copies.
 
     A change of a record affects a copy only if the record comes before the copy in arrival order, with
     `deduplicate_keep` `last` if it comes after it.
