@@ -11,7 +11,7 @@ SOUND = {
     "delivery": "9c085fa0eb798651c8b5a201a10774b0",
     "inputs": "05b26e8efef61c22b3de19264cfea6c4",
     "lateness": "9896539a17a8bda06f04d9c93d4c90a5",
-    "records": "2105ce69b31e6534e30a1bfc75dd8d59",
+    "records": "539e0591e5c44129118457dade34b5c3",
     "results": "c08e3b5c90afbc237b94b1f18e6b58e2",
     "volume": "3280f149f8155a5894cb09077c1408e2",
     "window_audit": "f48e30383e7e69d87d4bc261aafd00d9",
