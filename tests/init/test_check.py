@@ -317,3 +317,18 @@ def test_the_sum_of_a_decimal_field_has_a_type(tmp_path: Path, backstream: Backs
 
     assert ended.exit_code == 0, ended.output
     assert "result      total decimal(13,2)" in ended.output.splitlines()
+
+
+def test_records_without_an_id_are_no_duplicates_and_are_counted(tmp_path: Path, spark: SparkSession) -> None:
+    (tmp_path / "in").mkdir()
+    lines = ['{"id": "a", "at": "2024-03-01T08:10:00Z"}', *['{"id": null, "at": "2024-03-01T08:20:00Z"}'] * 2]
+    (tmp_path / "in/a.json").write_text("\n".join([*lines, lines[0]]) + "\n")
+    (tmp_path / "t.toml").write_text(
+        f'name = "t"\n[source]\nformat = "json"\npath = "{tmp_path}/in"\nevent_time = "at"\ndeduplicate_on = ["id"]\n'
+        'columns = { id = "string", at = "string" }\n[window]\nkind = "tumbling"\nsize = "1h"\n'
+        '[aggregates]\nn = "count(*)"\n'
+    )
+
+    sample = check_sample(spark, tmp_path / "t.toml", 100, Home(tmp_path / "home"))
+
+    assert (sample.read, sample.duplicates, sample.without_id) == (4, 1, 2)

@@ -103,6 +103,9 @@ def _window_lines(found: CheckedSample) -> Iterator[str]:
     yield ""
     if found.duplicates:
         yield f"duplicates: {found.duplicates:,} records of the sample"
+    if found.without_id:
+        columns = "all columns of source.deduplicate_on are null"
+        yield f"without id: {found.without_id:,} records of the sample, because {columns}"
     if found.fates:
         fates = ", ".join(f"{count:,} {fate.replace('_', ' ')}" for fate, count in found.fates.items())
         yield f"replay: {fates}, as if the sample were the whole stream"

@@ -51,6 +51,7 @@ _WINDOWS = 2
 class CheckedSample:
     """The readable records of a sample, the unreadable ones with reason and file, and rows of two windows.
 
+    `without_id` counts the records that have no id, if the definition removes duplicates.
     `fates` counts the records by their fate in a replay of the sample; empty without arrival times.
     `max_quarantined` is the share of unreadable records above which a run is not published.
     `inexact` are the numbers that a declared type cannot hold, and `max_inexact` is the same limit for them.
@@ -62,6 +63,7 @@ class CheckedSample:
     records: pa.Table
     quarantined: pa.Table
     duplicates: int
+    without_id: int
     windows: int
     rows: pa.Table
     fates: Mapping[str, int]
@@ -168,6 +170,7 @@ def _examine(
         _record_table(readable, definition),
         _quarantined_table(unreadable),
         events.num_rows - unique.num_rows,
+        _count_without_id(readable, definition),
         len({pane.window for pane in panes}),
         rows,
         fates,
@@ -190,6 +193,13 @@ def _without_duplicates(events: pa.Table, definition: Definition) -> pa.Table:
     ids = zip(*(events[name].to_pylist() for name in identity.columns), strict=True)
     marks = identity.mark_duplicates(list(zip(ids, events["event_time_ms"].to_pylist(), strict=True)))
     return events.filter(pc.invert(pa.array(marks, pa.bool_())))
+
+
+def _count_without_id(events: pa.Table, definition: Definition) -> int:
+    """Return the number of records whose columns of `source.deduplicate_on` are all null."""
+    identity = definition.source.identity
+    ids = zip(*(events[name].to_pylist() for name in identity.columns), strict=True)
+    return sum(not identity.is_given(values) for values in ids)
 
 
 def _records(events: pa.Table, definition: Definition) -> list[Record]:
