@@ -14,7 +14,7 @@ SOUND = {
     "records": "539e0591e5c44129118457dade34b5c3",
     "results": "c08e3b5c90afbc237b94b1f18e6b58e2",
     "volume": "3280f149f8155a5894cb09077c1408e2",
-    "window_audit": "f48e30383e7e69d87d4bc261aafd00d9",
+    "window_audit": "55c1a4b056ab54d1783aa6c55cd82bc2",
     "windows": "e17700d7d9195fd3a0fb14459e554db8",
 }
 """Digests of valid suites by name, as `suites.suite_digest` computes them."""
