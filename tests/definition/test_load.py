@@ -38,7 +38,7 @@ def test_a_definition_is_read_with_durations_in_milliseconds_and_defaults_for_wh
         ({"window.slide": '"30m"'}, "window.slide is not a known key"),
         (
             {"source.deduplicate_within": '"1h"'},
-            "source: deduplicate_within needs deduplicate_on, the columns of the id of a record",
+            "source deduplicate_within needs deduplicate_on, the columns of the id of a record",
         ),
         (
             {"quality.expected": '{ path = "x", event_time = "y", zone = "UTC" }'},
