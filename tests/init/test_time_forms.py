@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from tests.init.time_forms import FORMS as ALL_FORMS
-from tests.init.time_forms import INSTANTS, truncated, write_form
+from tests.init.time_forms import FORMS, INSTANTS, truncated, write_form
 from typer.testing import CliRunner
 
 from backstream.cli import app
@@ -21,9 +20,6 @@ from backstream.spark.preparation.prepared_columns import add_derived_columns, s
 from backstream.spark.preparation.raw_records import load_raw_records
 from backstream.spark.preparation.settings import Preparation
 
-UNREAD = ("iso without seconds", "iso in basic form", "iso in lower case", "java", "go", "python logging")
-"""Forms of ISO 8601 that a run does not read yet."""
-FORMS = {name: form for name, form in ALL_FORMS.items() if name not in UNREAD}
 TIME_KEYS = ("event_time", "event_time_unit", "event_time_pattern")
 
 
