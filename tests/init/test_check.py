@@ -324,7 +324,8 @@ def test_records_without_an_id_are_no_duplicates_and_are_counted(tmp_path: Path,
     lines = ['{"id": "a", "at": "2024-03-01T08:10:00Z"}', *['{"id": null, "at": "2024-03-01T08:20:00Z"}'] * 2]
     (tmp_path / "in/a.json").write_text("\n".join([*lines, lines[0]]) + "\n")
     (tmp_path / "t.toml").write_text(
-        f'name = "t"\n[source]\nformat = "json"\npath = "{tmp_path}/in"\nevent_time = "at"\ndeduplicate_on = ["id"]\n'
+        f'name = "t"\n[source]\nformat = "json"\npath = "{tmp_path}/in"\nevent_time = "at"\n'
+        'deduplicate_on = ["id"]\n'
         'columns = { id = "string", at = "string" }\n[window]\nkind = "tumbling"\nsize = "1h"\n'
         '[aggregates]\nn = "count(*)"\n'
     )
