@@ -37,7 +37,7 @@ from backstream.runs.plan_summary import PlanSummary
 from backstream.runs.table_schemas import ROW_POSITION
 from backstream.storage.files import load_json, write_text
 
-PLAN_VERSION = 8
+PLAN_VERSION = 9
 _HASH_LENGTH = 12
 _OMITTED_IF_EMPTY = (
     "overrides",
