@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from backstream.definition.model import Definition
 from backstream.definition.nested_columns import paths_of
+from backstream.definition.prepared import column_of_path
 
 
 class Step(StrEnum):
@@ -70,7 +71,7 @@ def find_origins(definition: Definition, *, is_replay: bool, known: Iterable[str
     }
     for name, found in zip(source.key, keys, strict=True):
         step = Step.IDENTITY if found == (name,) else Step.TRANSFORMATION
-        columns[name.replace(".", "_")] = tuple(Origin(path, step) for path in found)
+        columns[column_of_path(name)] = tuple(Origin(path, step) for path in found)
     columns |= _value_origins(definition, paths, known)
     for name, text in definition.derive_after.items():
         columns[name] = _result_origins(text, columns, Step.TRANSFORMATION)

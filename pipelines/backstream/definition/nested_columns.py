@@ -16,7 +16,7 @@ from backstream.definition.sql_calls import Span, replace_spans
 def replace_paths(text: str, paths: Mapping[str, str]) -> str:
     """Return the SQL with plain columns in place of the fields of structs."""
     return replace_spans(
-        text, [(span, _quote_name(paths[path])) for span, path in _find_dotted_names(text) if path in paths]
+        text, [(span, _quote_name(paths[path])) for span, path in _find_names(text) if path in paths]
     )
 
 
@@ -27,15 +27,15 @@ def paths_of(text: str) -> set[tuple[str, ...]]:
     return {path for node, path in whole.items() if node.parent not in whole}
 
 
-def _find_dotted_names(text: str) -> Iterator[tuple[Span, str]]:
-    """Yield the names with dots in a text."""
+def _find_names(text: str) -> Iterator[tuple[Span, str]]:
+    """Yield the names in a text, each with the names of fields behind it."""
     tokens = Spark().tokenize(text)
     position = 0
     while position < len(tokens):
         last = position
         while _is_dot(tokens, last + 1) and _is_name(tokens, last + 2):
             last += 2
-        if last > position and _is_name(tokens, position) and not _is_dot(tokens, position - 1):
+        if _is_name(tokens, position) and not _is_dot(tokens, position - 1):
             names = [token.text for token in tokens[position : last + 1 : 2]]
             yield Span(tokens[position].start, tokens[last].end + 1), ".".join(names)
         position = last + 1

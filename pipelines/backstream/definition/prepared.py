@@ -25,7 +25,9 @@ from backstream.user_code import UserCode
 _COPIES = "-copies"
 _FORMAT_VERSION = 5
 """Format of prepared files; increase it when their columns or the meaning of columns change."""
-_POSSIBLE_PATH = re.compile(r"[\w`]\.[^\W\d]")
+_POSSIBLE_PATH = re.compile(r"[\w`]\.[^\W\d]|\.`|`[^`]*\.[^`]*`|``")
+_NOT_PLAIN = re.compile(r"[.`]")
+"""Characters of names that a column of prepared files cannot have."""
 _READING_KEYS = (
     *("columns", "event_time_unit", "event_time_pattern", "arrival_time_unit", "arrival_time_pattern"),
     *("time_zone", "where", "derive", "transform", "options", "prepare", "partition_filter"),
@@ -111,11 +113,12 @@ def reason_to_convert(definition: Definition) -> str | None:
         return f"source.format is {source.format}"
     if given := [key for key in _READING_KEYS if getattr(source, key)]:
         return f"source.{given[0]} is set"
-    texts = (*_column_names(source), *definition.code_reads, *_expressions(definition))
-    if not any(map(_POSSIBLE_PATH.search, texts)):  # the parser takes long to import
+    names, texts = (*_column_names(source), *definition.code_reads), _expressions(definition)
+    # The parser takes long to import.
+    if not (any(map(_NOT_PLAIN.search, names)) or any(map(_POSSIBLE_PATH.search, texts))):
         return None
-    nested = [path for path in list_paths(definition) if "." in path]
-    return f"{nested[0]} is a field of a column" if nested else None
+    renamed = [path for path in list_paths(definition) if column_of_path(path) != path]
+    return f"{renamed[0]} is a field of a column, or its name has a dot or backtick" if renamed else None
 
 
 def as_prepared(definition: Definition, home: Home) -> Definition:
@@ -196,16 +199,19 @@ def _expressions(definition: Definition) -> list[str]:
 
 
 def column_of_path(path: str) -> str:
-    """Return the name of the plain column that holds a dotted path, e.g., `payload_user_id`."""
-    return path.replace(".", "_")
+    """Return the name of the column of prepared files for a column or a dotted path, e.g., `payload_user_id`.
+
+    A name with dots and a path into a column look alike. The columns of the files decide which one it is.
+    """
+    return _NOT_PLAIN.sub("_", path)
 
 
 def _flatten_paths(expression: str) -> str:
     """Return a SQL expression with plain columns in place of dotted paths; the rest of its text is unchanged."""
     from backstream.definition.nested_columns import replace_paths
 
-    paths = [path for path in _paths_of([expression]) if "." in path]
-    return replace_paths(expression, {path: column_of_path(path) for path in paths}) if paths else expression
+    names = {path: column for path in _paths_of([expression]) if (column := column_of_path(path)) != path}
+    return replace_paths(expression, names) if names else expression
 
 
 def _paths_of(expressions: Iterable[str]) -> Iterator[str]:

@@ -30,6 +30,18 @@ from backstream.definition.watermark_sections import SourceWatermark
 from backstream.eventtime.duplicates import Identity
 from backstream.eventtime.instants import DAY_MS, instant_ms
 
+_QUOTED = re.compile(r"`((?:[^`]|``)+)`")
+
+
+def _unquote_column(name: str) -> str:
+    """Return the name of a column that may be quoted as in SQL."""
+    quoted = _QUOTED.fullmatch(name)
+    return quoted[1].replace("``", "`") if quoted else name
+
+
+ColumnName = Annotated[str, AfterValidator(_unquote_column)]
+"""The name of a column, or a dotted path into one, with or without the backticks of SQL."""
+
 
 class StoredRecords(Section):
     """Location and format of files with records."""
@@ -171,13 +183,13 @@ class Source(StoredRecords):
     partition_filter: PartitionFilter | None = None
     """The folders whose files a recompute opens: those that may hold the range. Their periods are in `time_zone`,
     by default in UTC. Each record that breaks the promise is counted."""
-    partition: str | None = None
+    partition: ColumnName | None = None
     """The column of the source partition, e.g., the Kafka partition; by default there is one partition."""
-    sequence: str | None = None
+    sequence: ColumnName | None = None
     """The column of the order within a source partition, e.g., the Kafka offset; by default the arrival time."""
-    key: tuple[str, ...] = ()
+    key: tuple[ColumnName, ...] = ()
     """The columns of the key: the result has one row per key and window."""
-    deduplicate_on: tuple[str, ...] = ()
+    deduplicate_on: tuple[ColumnName, ...] = ()
     """The columns of the id of a record. Of records with the same id, one counts, and the others are duplicates.
     Null equals null, but a record whose columns are all null has no id, so it is never a duplicate."""
     deduplicate_within: NonNegativeDuration = DAY_MS

@@ -76,7 +76,7 @@ def find_inexact_numbers(
 
 def _is_read(path: Sequence[str], read: Sequence[Sequence[str]]) -> bool:
     """Return whether one of the paths is a field, a column around it, or a part of it."""
-    names = [name.lower() for name in path]
+    names = ".".join(path).lower().split(".")  # names may have dots
     return any(all(map(str.__eq__, names, map(str.lower, other))) for other in read)
 
 

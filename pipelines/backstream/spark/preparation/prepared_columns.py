@@ -109,8 +109,11 @@ def select_prepared_columns(rows: DataFrame, preparation: Preparation) -> DataFr
 def _columns_of_union(rows: DataFrame, preparation: Preparation, event: Column) -> dict[str, Column]:
     """Return the columns that all sources of a union have: partition, sequence, and the watermark of a record."""
     source, watermark = preparation.source, preparation.definition.watermark
-    sequence = F.col(source.sequence).try_cast("long") if source.sequence else F.lit(0).cast("long")
-    partition = F.col(source.partition).cast("string") if source.partition else F.lit(ONLY_PARTITION)
+    sequence, partition = F.lit(0).cast("long"), F.lit(ONLY_PARTITION)
+    if source.sequence:
+        sequence = F.col(_quote_path(rows, source.sequence)).try_cast("long")
+    if source.partition:
+        partition = F.col(_quote_path(rows, source.partition)).cast("string")
     marker = F.lit(None).cast("timestamp")
     if watermark.marker:
         marker = F.timestamp_millis(marker_ms_column(rows, watermark.marker, event, watermark.delay))
@@ -138,9 +141,14 @@ def _payload(rows: DataFrame, preparation: Preparation) -> dict[str, Column]:
                 f" ({preparation.where})\n\nhint: give one of them another name in [source.derive]"
             )
             raise SpecError(msg)
-        quoted = ".".join(map(quote_column, path.split(".")))
-        payload[name] = _resolve_expression(rows, path, quoted, preparation)
+        payload[name] = _resolve_expression(rows, path, _quote_path(rows, path), preparation)
     return payload
+
+
+def _quote_path(rows: DataFrame, path: str) -> str:
+    """Return the SQL for a column with this name, or else for a dotted path into a column."""
+    is_column = path.lower() in map(str.lower, rows.columns)
+    return quote_column(path) if is_column else ".".join(map(quote_column, path.split(".")))
 
 
 def _resolve_expression(rows: DataFrame, key: str, expression: str, preparation: Preparation) -> Column:

@@ -72,7 +72,8 @@ def load_raw_records(
 
 def _is_read(definition: Definition, column: str) -> bool:
     paths = list_read_paths(definition)
-    return paths is None or column.lower() in {path[0].lower() for path in paths}
+    names = column.lower().split(".")  # names may have dots
+    return paths is None or any([name.lower() for name in path[: len(names)]] == names for path in paths)
 
 
 def load_frames(
