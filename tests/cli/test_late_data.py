@@ -78,7 +78,7 @@ def test_an_interrupted_run_resumes_its_plan_and_a_stale_run_adds_late_data(
     assert clicks(tmp_path) == {"01T05": 1, "02T05": 1, "03T05": 1}
 
     found = backstream(tmp_path, "stale", definition)
-    assert found.stdout.splitlines()[3] == f"2024-03-02        1  new: {tmp_path}/data/late.parquet, 1 record"
+    assert found.stdout.splitlines()[3] == f"2024-03-02        1  added: {tmp_path}/data/late.parquet, 1 record"
 
     again = backstream(tmp_path, "run", definition, "--stale")
 

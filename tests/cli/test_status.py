@@ -128,8 +128,8 @@ def test_stale_prints_stale_days_with_the_cause_and_the_next_command(tmp_path: P
         "clicks: 2 of 3 published days are stale\n"
         "\n"
         "day         windows  why\n"
-        f"2024-03-02        1  new: {tmp_path}/data/b.parquet, 2 records\n"
-        f"2024-03-03        1  new: {tmp_path}/data/b.parquet, 1 record\n"
+        f"2024-03-02        1  added: {tmp_path}/data/b.parquet, 2 records\n"
+        f"2024-03-03        1  added: {tmp_path}/data/b.parquet, 1 record\n"
         "\n"
         f"hint: backstream run {definition} --stale\n"
     )

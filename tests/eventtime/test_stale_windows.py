@@ -59,7 +59,7 @@ def list_changes(
     slices: dict[tuple[str, int], list[int]] = {}
     for key, at_ms in events:
         slices.setdefault((key, (at_ms - offset_ms) // width_ms), []).append(at_ms)
-    change = ChangeKind.NEW if is_added else ChangeKind.REMOVED
+    change = ChangeKind.ADDED if is_added else ChangeKind.REMOVED
     return [
         ChangedRecords(
             file,
@@ -172,7 +172,7 @@ def test_a_record_joins_two_published_sessions_and_both_are_stale() -> None:
 
 def test_if_copies_may_have_other_keys_every_session_in_reach_is_stale() -> None:
     rows = [("a", TimeWindow(0, 5)), ("b", TimeWindow(2, 6)), ("b", TimeWindow(30, 34))]
-    touch = ChangedRecords("x", ChangeKind.NEW, 3, 3, 1, "c", is_added=False, is_of_any_key=True)
+    touch = ChangedRecords("x", ChangeKind.ADDED, 3, 3, 1, "c", is_added=False, is_of_any_key=True)
 
     stale = find_stale_windows(Session(4), [touch], rows)
 

@@ -20,7 +20,7 @@ import backstream
 from backstream.definition.prepared_columns import LINE, RECORD
 from backstream.quality.evidence import UnreadableRecord
 from backstream.runs.home import Home
-from backstream.source.prepared import describe_input_file
+from backstream.source.user_files import list_user_files
 from backstream.workflow.inputs.prepare import prepare_source
 
 pytestmark = pytest.mark.slow
@@ -69,7 +69,7 @@ def test_the_blocks_of_a_file_that_spark_splits_are_counted_together(spark: Spar
     finally:
         spark.conf.set("spark.sql.files.maxPartitionBytes", before)
     (batch,) = tmp_path.glob("home/prepared/orders/*/batch-*")
-    assert describe_input_file(f"{batch}/any.parquet") == f"{tmp_path}/data/events.json"
+    assert list_user_files(f"{batch}/any.parquet") == [f"{tmp_path}/data/events.json"]
     rows = pq.read_table(batch, columns=[LINE, RECORD]).drop_null().to_pylist()
     assert sorted(map(tuple, map(dict.values, rows))) == [(41, "{broken"), (82, "[broken")]
 

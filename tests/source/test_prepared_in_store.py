@@ -11,10 +11,12 @@ from tests.lake.store import BUCKET, Store
 
 from backstream.runs.home import Home
 from backstream.source.prepared import BatchCounts, PreparedBatch, PreparedSource
+from backstream.source.raw_contents import CONTENTS_SCHEMA, RawContents
 from backstream.source.raw_files import RawFile
 from backstream.variables import CACHE_VARIABLE, WAREHOUSE_VARIABLE
 
 RAW = RawFile("s3://raw/a.json", 7, 1_000)
+CONTENTS = RawContents((RAW,), "", "", 60_000, CONTENTS_SCHEMA.empty_table())
 
 
 @pytest.fixture
@@ -34,7 +36,7 @@ def add_batch(source: PreparedSource, raw: RawFile = RAW) -> None:
     with source.lock(), source.new_batch() as draft:
         draft.mkdir(parents=True)
         pq.write_table(pa.table({"n": [1, 2]}), draft / "part-0.parquet")
-        source.add_batch(PreparedBatch(draft, (raw,), BatchCounts(2, 2, 0, 0)))
+        source.add_batch(PreparedBatch(draft, (raw,), BatchCounts(2, 2, 0, 0)), CONTENTS)
 
 
 def test_another_machine_finds_a_batch_and_its_objects(

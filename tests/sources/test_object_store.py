@@ -164,9 +164,10 @@ def test_parquet_objects_are_run_and_late_ones_are_found(
     assert prepare_source(definition, home, lambda: spark) is None
     bucket.put_parquet("late.parquet", [*events[150:], NO_TIME])
     prepare_source(definition, home, lambda: spark)
-    (day,) = find_stale_days(definition, home).days
+    staleness = find_stale_days(definition, home)
     assert set(folder.glob("*.parquet")) > set(copies)
-    assert {file.partition("/late.")[1] for file in day.events} == {"/late."}
+    assert len(staleness.days) == 1
+    assert [*staleness.changes] == [f"{bucket.address}/late.parquet"]
     run_orders(definition, home, mode)
     assert published_orders(home) == sums_by_hour(events)
     require_one_bad_record(home)

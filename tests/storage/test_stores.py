@@ -10,8 +10,8 @@ import pytest
 from tests.lake.store import BUCKET, Store
 
 from backstream.errors import PlanError, StorageError
-from backstream.runs.input_versions import require_input_files
 from backstream.runs.plan import InputFile
+from backstream.source.input_versions import require_input_files
 from backstream.storage.stores import NO_STORES, Stores, is_below, is_in_store
 from backstream.variables import WAREHOUSE_VARIABLE
 

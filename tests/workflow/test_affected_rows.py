@@ -163,7 +163,7 @@ def test_a_chain_of_sessions_is_followed_into_the_files_of_other_days(tmp_path: 
     publish_day(tmp_path, definition, 0, first)
     publish_day(tmp_path, definition, 1, second)
     lake, at_ms = load_published_windows(home(tmp_path), "clicks"), SINCE_MS + 13 * HOUR_MS
-    touch = ChangedRecords("late", ChangeKind.NEW, at_ms, at_ms, 1, '["home"]')
+    touch = ChangedRecords("late", ChangeKind.ADDED, at_ms, at_ms, 1, '["home"]')
 
     met = find_affected_rows(lake, ["page"], load_definition(definition).window.spec(), [touch], set())
 

@@ -63,7 +63,7 @@ def test_a_late_file_makes_a_published_day_stale(folder: Path) -> None:
     record_run(home, run_row(plan, RunStatus.PUBLISHED, (1, 2)))
     write_clicks(folder / "data/b.parquet", [(at("2 05:10"), at("9 00:00"), "A", 9, "home")])
     (note,) = refresh(folder).stale
-    assert note == DayIssue(FIRST_MS + DAY_MS, "stale", "1 input file changed", 1)
+    assert note == DayIssue(FIRST_MS + DAY_MS, "stale", f"added: {folder}/data/b.parquet, 1 record", 1)
 
 
 def test_errors_become_problems_in_the_state(folder: Path) -> None:

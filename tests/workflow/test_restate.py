@@ -138,7 +138,8 @@ def test_late_data_and_gaps_are_ranges_in_their_order(folder: Path) -> None:
     late = [(at("5 07:00"), at("5 07:00") + timedelta(days=9), "A", 99, "late")]
     write_clicks(folder / "data/b.parquet", late)
     ranges, summary = found(folder)
-    assert ranges == [("03", "05", "missing: no run covers it"), ("05", "06", "late data: 1 window, by 1 file")]
+    reason = f"late data: 1 window; added: {folder}/data/b.parquet, 1 record"
+    assert ranges == [("03", "05", "missing: no run covers it"), ("05", "06", reason)]
     assert summary == "clicks: 1 of 3 published days stale, 2 missing"
     restatements = find_restatements(folder / "clicks.toml", Home(folder / "home"), is_missing_wanted=False)
     assert [each.mode for each in restatements.ranges] == [Mode.RECOMPUTE]
@@ -176,13 +177,15 @@ def test_a_stale_day_stays_refused_until_new_late_data_arrives(
     Audit(plan.run_id, "suite", verdict, "", ()).write(plan.folder.audit_result)
     if decision:
         decision.write(plan.folder.approval)
-    again = ("02", "03", "late data: 1 window, by 1 file")
+    first = f"added: {folder}/data/b.parquet, 1 record"
+    again = ("02", "03", f"late data: 1 window; {first}")
     if is_left:
         assert found(folder) == ([], "clicks: 0 of 3 published days stale, 0 missing, 1 stay refused")
     else:
         assert found(folder)[0] == [again]
     late(folder, "c", 8)
-    assert found(folder)[0] == [(*again[:2], "late data: 2 windows, by 2 files")]
+    second = f"added: {folder}/data/c.parquet, 1 record"
+    assert found(folder)[0] == [(*again[:2], f"late data: 2 windows; {first}; {second}")]
 
 
 def late(folder: Path, name: str, hour: int) -> None:

@@ -16,10 +16,10 @@ from backstream.eventtime.instants import DAY_MS, instant_ms
 from backstream.eventtime.intervals import Interval
 from backstream.jobs.replay import main
 from backstream.runs.home import Home
-from backstream.runs.input_versions import require_unchanged_inputs
 from backstream.runs.manifest import Manifest, list_unfinished_chunks, version_warning
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.results import Audit, Verdict
+from backstream.source.input_versions import require_unchanged_inputs
 from backstream.workflow import find_interrupted_run, plan_run
 from backstream.workflow.plan.plan_request import PlanRequest
 

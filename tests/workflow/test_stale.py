@@ -18,7 +18,6 @@ from backstream.definition.loader import load_definition, resolve_paths
 from backstream.errors import PlanError, SpecError
 from backstream.eventtime.instants import DAY_MS, instant_ms, instant_text
 from backstream.eventtime.intervals import Interval
-from backstream.eventtime.stale_windows import ChangeKind
 from backstream.eventtime.windows import TimeWindow
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
@@ -26,7 +25,7 @@ from backstream.source.files import SourceFiles, inspect_files
 from backstream.source.key_index import KeyIndex
 from backstream.workflow import plan_run
 from backstream.workflow.late_data.stale import find_stale_days
-from backstream.workflow.late_data.staleness import Staleness
+from backstream.workflow.late_data.staleness import Staleness, list_reasons
 from backstream.workflow.plan.plan_request import PlanRequest
 
 Click = tuple[Any, ...]
@@ -62,6 +61,11 @@ def found(folder: Path, **bounds: int) -> Staleness:
     return find_stale_days(folder / "clicks.toml", Home(folder / "home"), **bounds)
 
 
+def reasons(staleness: Staleness) -> list[list[str]]:
+    """Return the reasons of each stale day."""
+    return [list_reasons([day], staleness.changes) for day in staleness.days]
+
+
 def starts_by_day(staleness: Staleness) -> dict[str, list[str]]:
     """Return the starts of the stale windows by day."""
     return {
@@ -80,11 +84,11 @@ def test_the_windows_of_events_in_an_added_file_are_stale(tmp_path: Path) -> Non
 
     staleness = found(tmp_path)
     assert starts_by_day(staleness) == {"02": ["02T06:00"], "03": ["03T23:00"]}
-    assert [day.events for day in staleness.days] == [
-        {str(tmp_path / "data/b.parquet"): 2},
-        {str(tmp_path / "data/b.parquet"): 1},
+    assert reasons(staleness) == [
+        [f"added: {tmp_path}/data/b.parquet, 2 records"],
+        [f"added: {tmp_path}/data/b.parquet, 1 record"],
     ]
-    assert (staleness.published_days, staleness.changes) == (4, {str(tmp_path / "data/b.parquet"): ChangeKind.NEW})
+    assert staleness.published_days == 4
     assert json.loads(json.dumps(staleness.as_json()))["stale_days"][0] == {
         "day": "2024-03-02",
         "mode": "recompute",
@@ -95,7 +99,7 @@ def test_the_windows_of_events_in_an_added_file_are_stale(tmp_path: Path) -> Non
                 "window_end": "2024-03-02T07:00Z",
                 "keys": [["help"], ["home"]],
                 "is_of_any_key": True,  # records are copies by origin and seq, not by page
-                "files": [{"path": f"{tmp_path}/data/b.parquet", "change": "new", "events": 2}],
+                "files": [{"path": f"{tmp_path}/data/b.parquet", "change": "added", "more_records": 2}],
             }
         ],
     }
@@ -186,14 +190,44 @@ def test_a_removed_or_changed_file_makes_the_windows_of_its_records_stale(tmp_pa
 
     staleness = found(tmp_path)
 
-    assert {Path(path).stem: change for path, change in staleness.changes.items()} == {
-        "2": ChangeKind.REMOVED,
-        "3": ChangeKind.CHANGED,
-    }
+    assert reasons(staleness) == [
+        [f"removed: {tmp_path}/data/2.parquet, 4 records"],
+        [f"changed: {tmp_path}/data/3.parquet, the same number of records"],
+    ]
     assert starts_by_day(staleness) == {
         "02": ["02T00:00", "02T06:00", "02T12:00", "02T18:00"],
         "03": ["03T00:00", "03T06:00", "03T12:00", "03T18:00"],
     }
+
+
+def test_a_renamed_file_makes_no_day_stale(tmp_path: Path) -> None:
+    for day in (1, 2):
+        write_clicks(tmp_path / f"data/{day}.parquet", [each for each in FIRST if each[0].day == day])
+    published(tmp_path, write_definition(tmp_path))
+    (tmp_path / "data/2.parquet").rename(tmp_path / "data/second.parquet")
+
+    staleness = found(tmp_path)
+
+    assert staleness.days == ()
+    assert staleness.as_json()["moved_files"] == [
+        {
+            "path": f"{tmp_path}/data/second.parquet",
+            "path_before": f"{tmp_path}/data/2.parquet",
+            "change": "renamed",
+        }
+    ]
+
+
+def test_a_file_that_is_written_again_makes_the_days_of_its_old_and_new_records_stale(tmp_path: Path) -> None:
+    write_clicks(tmp_path / "data/a.parquet", FIRST)
+    write_clicks(tmp_path / "data/b.parquet", [click("2 06:10", 900)])
+    published(tmp_path, write_definition(tmp_path))
+    write_clicks(tmp_path / "data/b.parquet", [click("3 06:10", 900), click("3 06:20", 901)])
+
+    staleness = found(tmp_path)
+
+    assert starts_by_day(staleness) == {"02": ["02T06:00"], "03": ["03T06:00"]}
+    assert reasons(staleness) == [[f"changed: {tmp_path}/data/b.parquet, 1 more record"]] * 2
 
 
 def test_all_days_of_a_run_without_its_plan_are_stale(tmp_path: Path) -> None:

@@ -218,15 +218,18 @@ def load_staleness(definition: str, since: str | None, until: str | None) -> Sta
 def _stale_lines(staleness: Staleness, definition: str) -> Iterator[str]:
     if not staleness.days:
         yield f"{staleness.dataset}: none of {staleness.published_days} published days is stale"
+        yield from _moved_lines(staleness)
         yield from _definition_lines(staleness, definition)
         return
-    yield f"{staleness.dataset}: {len(staleness.days)} of {staleness.published_days} published days are stale"
+    verb = "is" if len(staleness.days) == 1 else "are"
+    yield f"{staleness.dataset}: {len(staleness.days)} of {staleness.published_days} published days {verb} stale"
     yield ""
     yield f"{'day':<10} {'windows':>8}  why"
     for day in staleness.days:
         yield from _stale_day_lines(day, staleness)
     yield ""
     yield f"hint: backstream run {definition} --stale"
+    yield from _moved_lines(staleness)
     yield from _definition_lines(staleness, definition)
 
 
@@ -245,16 +248,21 @@ def _definition_lines(staleness: Staleness, definition: str) -> Iterator[str]:
 
 
 def _stale_day_lines(day: StaleDay, staleness: Staleness) -> Iterator[str]:
-    from backstream.source.prepared import describe_input_file
+    from backstream.workflow.late_data.staleness import list_reasons
 
-    reasons = list(day.reasons)
-    files = sorted(day.events.items())
-    for file, events in files[:_FILES_SHOWN]:
-        records = "" if events is None else ", 1 record" if events == 1 else f", {events:,} records"
-        reasons.append(f"{staleness.changes[file]}: {describe_input_file(file)}{records}")
-    if len(files) > _FILES_SHOWN:
-        reasons.append(f"and {len(files) - _FILES_SHOWN} more files")
+    reasons = list_reasons([day], staleness.changes)
     count = "all" if day.reasons else f"{len(day.windows):,}"
     yield f"{instant_text(day.day_ms)[:10]} {count:>8}  {reasons[0]}"
     for reason in reasons[1:]:
         yield f"{'':<21}{reason}"
+
+
+def _moved_lines(staleness: Staleness) -> Iterator[str]:
+    """Yield the files that were only renamed or compressed, which makes no day stale."""
+    for number, (path, move) in enumerate(sorted(staleness.moves.items())):
+        if number == _FILES_SHOWN:
+            yield f"and {len(staleness.moves) - number:,} more renamed or compressed files"
+            return
+        if not number:
+            yield ""
+        yield f"{move.kind}: {move.path_before} is now {path}, with the same records"

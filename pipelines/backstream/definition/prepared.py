@@ -44,10 +44,7 @@ def prepared_folder(definition: Definition, home: Home) -> Path:
     """
     not_used = {*_KEPT_KEYS, "watermark"}
     source = definition.source.model_dump(mode="json", exclude_defaults=True, exclude=not_used)
-    change = transformation(definition.source)
-    # Any function may be in `where` or `derive`, and prepared files of other code are not used.
-    used_code = [*([change] if change else []), *(definition.user_code if definition.functions else ())]
-    hashes = [[str(code), code.source_hash()] for code in used_code]
+    hashes = list_code_hashes(definition)
     marker: list[str | int | None] = [definition.watermark.marker]
     if definition.source.name and definition.watermark.marker:
         marker.append(definition.watermark.delay)  # the files of a union have the watermark of a marked record
@@ -56,6 +53,16 @@ def prepared_folder(definition: Definition, home: Home) -> Path:
     content = [_FORMAT_VERSION, source, *marker, paths, hashes, *([sides] if sides else [])]
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
     return home.path / "prepared" / definition.name / digest
+
+
+def list_code_hashes(definition: Definition) -> list[list[str]]:
+    """Return the name and the hash of the code of the user that may change the records of prepared files.
+
+    Any function may be in `where` or `derive`, and prepared files of other code are not used.
+    """
+    change = transformation(definition.source)
+    used_code = [*([change] if change else []), *(definition.user_code if definition.functions else ())]
+    return [[str(code), code.source_hash()] for code in used_code]
 
 
 def copies_folder(definition: Definition, home: Home) -> Path:

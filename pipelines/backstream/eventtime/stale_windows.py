@@ -20,9 +20,13 @@ from backstream.eventtime.windows import Cumulate, Session, Sliding, TimeWindow,
 class ChangeKind(StrEnum):
     """The change of an input file compared with an earlier run."""
 
-    NEW = "new"
+    ADDED = "added"
     CHANGED = "changed"
     REMOVED = "removed"
+    RENAMED = "renamed"
+    COMPRESSED = "compressed"
+    TRANSFORMED = "transformed otherwise"
+    """The file is the same, but the code or the side inputs that transform its records have changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +35,21 @@ class ChangedRecords:
 
     `is_added`: the records are new. Otherwise records of the stretch may have been removed, and the stretch may be
     as long as the file. `key` is the key's values as JSON. `is_of_any_key`: rows of other keys may change too, for
-    example when a record has a copy with another key. `events` is None when the records were not counted.
+    example when a record has a copy with another key.
+
+    `more` is the number of records that were added, less those that were removed; None: they were not counted.
+    Several changes of a file that are counted together have the same `counted_at`, and the same `more`.
     """
 
     file: str
     change: ChangeKind
     first_ms: int
     last_ms: int
-    events: int | None = None
+    more: int | None = None
     key: str | None = None
     is_added: bool = True
     is_of_any_key: bool = False
+    counted_at: int | None = None
 
 
 @dataclass(slots=True)
@@ -61,11 +69,14 @@ class StaleWindow:
 
 
 def count_by_file(changes: Iterable[ChangedRecords]) -> dict[str, int | None]:
-    """Return the number of changed records by file; None for a file with uncounted records."""
-    counts: dict[str, int | None] = {}
+    """Return by file how many more records it has, negative for fewer; None for a file with uncounted records."""
+    counted: dict[tuple[str, ChangedRecords | int], int | None] = {}
     for change in changes:
-        count = counts.get(change.file, 0)
-        counts[change.file] = None if count is None or change.events is None else count + change.events
+        counted[change.file, change if change.counted_at is None else change.counted_at] = change.more
+    counts: dict[str, int | None] = {}
+    for (file, _), more in counted.items():
+        count = counts.get(file, 0)
+        counts[file] = None if count is None or more is None else count + more
     return counts
 
 

@@ -20,10 +20,10 @@ from backstream import __version__
 from backstream.definition.loader import require_unchanged_code, require_unchanged_definition
 from backstream.jobs.job_process import end_with_task, run_job
 from backstream.runs.home import RunFolder
-from backstream.runs.input_versions import require_unchanged_inputs
 from backstream.runs.manifest import Manifest, list_unfinished_chunks, version_warning
 from backstream.runs.plan import Plan
 from backstream.runs.progress import Phase, keep_phase, load_progress
+from backstream.source.input_versions import require_unchanged_inputs
 from backstream.spark.chunk_job import replay_chunks
 from backstream.spark.failures import explain_heap_errors
 from backstream.spark.native.engine import executor_java_options

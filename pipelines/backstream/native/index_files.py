@@ -15,9 +15,9 @@ from backstream.native.supported import read_spec
 from backstream.native.task import IndexTask
 from backstream.native.task_cuts import group_files_by_rows
 from backstream.native.task_runner import run_index_task
-from backstream.runs.input_versions import require_input_files
 from backstream.runs.plan import InputFile
 from backstream.source.arrival_index import ArrivalIndex, IndexFolder, join_index_rows, write_index_batch
+from backstream.source.input_versions import require_input_files
 from backstream.storage.stores import Stores
 
 _TASK_ROWS = 2_000_000

@@ -14,6 +14,8 @@ import pyarrow as pa
 
 from backstream.definition.loader import parse_definition
 from backstream.definition.model import Definition
+from backstream.definition.prepared import reads_prepared_files
+from backstream.definition.prepared_columns import FILE
 from backstream.errors import PlanError, SpecError
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.windows import TimeWindow
@@ -26,8 +28,10 @@ from backstream.native.sql import PARTITION_TEXT, floor_to_step, quote_name, quo
 from backstream.native.supported import read_spec, reason_not_readable
 from backstream.native.task import Aggregate, duckdb_type
 from backstream.native.task_disk import open_task_disk
-from backstream.runs.input_versions import require_input_files
 from backstream.runs.plan import InputFile, Plan
+from backstream.source.input_versions import require_input_files
+from backstream.source.raw_files import path_of_uri
+from backstream.source.user_files import list_user_files
 from backstream.storage.stores import Stores
 
 if TYPE_CHECKING:
@@ -60,6 +64,12 @@ class RawRecord:
     def place(self) -> tuple[int, int, str]:
         """The position in arrival order."""
         return self.arrival_ms, self.arrival_seq, self.source_partition
+
+
+def _describe_file(path: str) -> str:
+    """Return the file of the user behind an input file, or the first of them."""
+    first, *others = list_user_files(path)
+    return f"{first} and {len(others):,} more" if others else first
 
 
 @dataclass(frozen=True)
@@ -152,18 +162,22 @@ class RawInput:
         if not files:
             return [[] for _ in spans]
         columns = [*source.key, *source.deduplicate_on, *(each.column for each in self.aggregates if each.column)]
-        reading = read_spec(self.definition, self.plan.columns, columns)
+        named = {FILE: "string"} if reads_prepared_files(source) else {}
+        reading = read_spec(self.definition, {**self.plan.columns, **named}, [*columns, *named])
         with open_task_disk(Stores.from_environment()) as disk, open_shared_database() as database:
             groups = group_files_by_schema(disk.fetch(files, [*reading.types]), reading)
             register_wanted(database, spans, source.key, self.plan.columns)
             paths = [disk.location_of(path) for path in list_group_files(groups)]
             rows = self._query_records(database, DuplicateQueries(source.identity, reading, groups, paths), whole)
+        paths = [_describe_file(path) for path in paths]
         found: list[list[RawRecord]] = [[] for _ in spans]
         names = {name: column_alias(reading, name) for name in reading.types}
         for row in rows.to_pylist():
             place = (row["event_ms"], row["arrival_ms"], row["arrival_seq"], row["source_partition"])
             values = {name: row[alias] for name, alias in names.items()}
-            found[row["target"]].append(RawRecord(*place, row["is_duplicate"], paths[row["file"]], values))
+            uri = values.pop(FILE, None)
+            file = paths[row["file"]] if uri is None else path_of_uri(uri)
+            found[row["target"]].append(RawRecord(*place, row["is_duplicate"], file, values))
         return found
 
     def _query_records(

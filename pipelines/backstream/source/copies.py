@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from backstream.source.files import read_error_text
 from backstream.source.raw_files import RawFile
 from backstream.storage.columns import copy_columns
+from backstream.storage.files import load_json, write_json
 from backstream.storage.object_stores import StoreAccess
 
 if TYPE_CHECKING:
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 
 _DRAFT_SUFFIX = ".draft"
+_RAW_FILES = "_copied.json"
+"""File in the folder of the copies: the raw file of each copy. Readers of Parquet ignore its name."""
+_MAX_REMOVED = 10_000
+"""Maximum number of removed copies whose raw files are kept, so that messages can name them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,20 @@ class CopyFolder:
         """Return the copies of other files than these: their raw files were changed or removed."""
         wanted = {self.path_of(file).name for file in files}
         return sorted(path for path in self._copies() if path.name not in wanted)
+
+    def load_raw_files(self) -> dict[str, RawFile]:
+        """Return the raw file by the name of its copy, also for removed copies; empty for other folders."""
+        if not (self.folder / _RAW_FILES).exists():
+            return {}
+        content = load_json(self.folder / _RAW_FILES, "list of copied files")
+        return {name: RawFile(*values) for name, values in content["files"]}
+
+    def write_raw_files(self, files: Iterable[RawFile]) -> None:
+        """Write the raw files of the copies, which are `files`, and of those that were removed last."""
+        current = {self.path_of(file).name: file for file in files}
+        removed = [(name, file) for name, file in self.load_raw_files().items() if name not in current]
+        named = [*removed[-_MAX_REMOVED:], *current.items()]
+        write_json(self.folder / _RAW_FILES, {"files": [[name, astuple(file)] for name, file in named]})
 
     def remove(self, paths: Sequence[Path]) -> None:
         """Remove copies, and the drafts of killed processes. The caller holds the lock."""

@@ -21,6 +21,7 @@ from backstream.errors import PlanError, SpecError
 from backstream.eventtime.instants import epoch_ms
 from backstream.eventtime.intervals import ALL_TIMES, Interval
 from backstream.runs.input_files import MisplacedRecords
+from backstream.source.raw_files import path_of_uri
 
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _FIRST_VALUE = re.compile(r"\d{4}([-_./ T:]?\d{2}){0,4}")
@@ -83,12 +84,6 @@ def _count_outside(path: str, rows: pa.Table, promise: Interval) -> MisplacedRec
     outside = times.filter(is_outside)
     bounds: Mapping[str, int] = pc.min_max(outside).as_py()
     return MisplacedRecords(path, len(outside), bounds["min"] // 1_000, bounds["max"] // 1_000)
-
-
-def path_of_uri(uri: str) -> str:
-    """Return the path of a local file, or the address of another one, by its URI in prepared files."""
-    path = unquote(uri)
-    return "/" + path.removeprefix("file:").lstrip("/") if path.startswith("file:") else path
 
 
 @lru_cache(maxsize=100_000)

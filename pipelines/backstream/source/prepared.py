@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Self
 from backstream.eventtime.intervals import Interval
 from backstream.runs.home import Home
 from backstream.runs.input_files import FileList, InexactNumbers, MisplacedRecords, PinnedInput, SkippedFile
+from backstream.source.raw_contents import RawContents, list_replaced, mark_as_replaced, remove_contents
 from backstream.source.raw_files import RawFile
 from backstream.storage.files import load_json, remove_file, write_json
 from backstream.storage.home_copy import HomeCopy
@@ -29,7 +30,7 @@ from backstream.storage.stores import Stores, is_in_store
 _MANIFEST = "_raw_files.json"
 """File in the folder of a batch: its raw files and its counts. Readers of Parquet ignore its name."""
 _LISTING = "_listed.json"
-_BATCH = "batch-"
+BATCH_PREFIX = "batch-"
 """Prefix of the folder of a batch."""
 _MAX_BATCH_BYTES = 256 * 2**20
 """Maximum size of the raw files of a batch. If one of them changes, all are read again."""
@@ -134,7 +135,7 @@ class PreparedSource:
 
     def batches(self) -> list[PreparedBatch]:
         """Return all complete batches, sorted by name."""
-        return [_load_batch(manifest) for manifest in sorted(self.folder.glob(f"{_BATCH}*/{_MANIFEST}"))]
+        return [_load_batch(manifest) for manifest in sorted(self.folder.glob(f"{BATCH_PREFIX}*/{_MANIFEST}"))]
 
     def find_changes(
         self, files: Sequence[RawFile], side_inputs: Mapping[str, PinnedInput] = MappingProxyType({})
@@ -174,13 +175,13 @@ class PreparedSource:
         finally:
             shutil.rmtree(draft, ignore_errors=True)
 
-    def add_batch(self, batch: PreparedBatch) -> None:
-        """Make a draft visible as a batch; `batch.folder` is the draft.
+    def add_batch(self, batch: PreparedBatch, contents: RawContents) -> None:
+        """Make a draft visible as a batch; `batch.folder` is the draft. Its contents stay when it is replaced.
 
         Raises:
             StorageError: when the home is in an object store that refuses.
         """
-        folder = self.folder / f"{_BATCH}{uuid.uuid4().hex[:12]}"
+        folder = self.folder / f"{BATCH_PREFIX}{uuid.uuid4().hex[:12]}"
         copy = HomeCopy.find(folder / _MANIFEST)
         stored = _upload_files(batch.folder, copy.location(folder)) if copy else []
         content = {
@@ -192,6 +193,7 @@ class PreparedSource:
             "inexact": [asdict(numbers) for numbers in batch.inexact],
             "stored": [asdict(file) for file in stored],
         }
+        contents.write(self.folder, folder.name)
         if copy:
             write_json(folder / _MANIFEST, content)
             return
@@ -201,6 +203,7 @@ class PreparedSource:
     def remove_batches(self, folders: Iterable[Path]) -> None:
         """Remove batches; each disappears by one rename, or with its list."""
         for folder in folders:
+            mark_as_replaced(self.folder, folder.name)
             if HomeCopy.find(folder / _MANIFEST):
                 stored = _load_batch(folder / _MANIFEST).stored
                 remove_file(folder / _MANIFEST)
@@ -210,6 +213,13 @@ class PreparedSource:
             folder.rename(trash)
             shutil.rmtree(trash, ignore_errors=True)
 
+    def remove_unused_contents(self, is_read: Callable[[str], bool]) -> None:
+        """Remove the contents of batches that were replaced long ago, unless a run that still counts read them."""
+        current = {manifest.parent.name for manifest in self.folder.glob(f"{BATCH_PREFIX}*/{_MANIFEST}")}
+        for batch in list_replaced(self.folder, current):
+            if not is_read(batch):
+                remove_contents(self.folder, batch)
+
     def remove_drafts(self) -> None:
         """Remove the drafts of killed processes, and objects that no list names. The caller holds the lock."""
         for pattern in (".draft-*", ".removed-*"):
@@ -217,7 +227,7 @@ class PreparedSource:
                 shutil.rmtree(folder, ignore_errors=True)
         if copy := HomeCopy.find(self.folder / _LISTING):
             stores, address = Stores.from_environment(), copy.location(self.folder)
-            names = [name for name in stores.list_versions(address) if name.startswith(_BATCH)]
+            names = [name for name in stores.list_versions(address) if name.startswith(BATCH_PREFIX)]
             complete = {name.partition("/")[0] for name in names if name.endswith(f"/{_MANIFEST}")}
             stores.remove(f"{address}/{name}" for name in names if name.partition("/")[0] not in complete)
 
@@ -258,18 +268,6 @@ def _upload_files(folder: Path, address: str) -> list[RawFile]:
         stores.upload_all(targets)
     versions = zip(targets, stores.find_versions(list(targets)), strict=True)
     return [RawFile(path, version.size_bytes, version.modified_ms) for path, version in versions if version]
-
-
-def describe_input_file(path: str) -> str:
-    """Return the raw files of a prepared file, e.g., `/data/a.json and 2 more`; else the path itself."""
-    names = path.split("/")
-    if names[-5:-4] != ["prepared"] or not names[-2].startswith(_BATCH):
-        return path
-    manifest = PreparedSource.from_location("/".join(names[:-2])).folder / names[-2] / _MANIFEST
-    if not manifest.exists():
-        return path  # the batch was replaced
-    files = _load_batch(manifest).files
-    return files[0].path if len(files) == 1 else f"{files[0].path} and {len(files) - 1:,} more"
 
 
 def _load_batch(manifest: Path) -> PreparedBatch:

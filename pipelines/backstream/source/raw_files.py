@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from backstream.definition.source_section import Source
 from backstream.errors import PlanError
@@ -26,7 +27,7 @@ _SUFFIXES_BY_FORMAT = {
     "avro": (".avro", ""),
 }
 """Suffixes of the files of a format. Flink's file sink writes names without a suffix."""
-_COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate")
+COMPRESSED_SUFFIXES = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -38,6 +39,16 @@ class RawFile:
     modified_ms: int
     identity: str = ""
     """Version or entity tag of an object; empty for a local file."""
+
+
+def path_of_uri(uri: str) -> str:
+    """Return the path of a raw file, or its address, by its name in prepared files."""
+    return plain_path(unquote(uri))
+
+
+def plain_path(path: str) -> str:
+    """Return a path without the scheme of local files, which paths of Iceberg tables may have."""
+    return "/" + path.removeprefix("file:").lstrip("/") if path.startswith("file:") else path
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +157,7 @@ def _reason_no_data(parts: Sequence[str], format_name: str) -> str | None:
     if is_hidden(parts):
         return HIDDEN
     path = Path(parts[-1])
-    while path.suffix.lower() in _COMPRESSED:
+    while path.suffix.lower() in COMPRESSED_SUFFIXES:
         path = path.with_suffix("")
     known = _SUFFIXES_BY_FORMAT[format_name]
     return None if path.suffix.lower() in known else f"another suffix than {', '.join(filter(None, known))}"

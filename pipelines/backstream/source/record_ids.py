@@ -34,8 +34,8 @@ class RecordIds:
     definition: Definition
     _times: dict[str, list[tuple[int, str]]] = field(default_factory=lambda: defaultdict(list))
 
-    def add_file(self, path: str) -> None:
-        """Add the records of a file.
+    def add_file(self, path: str, name: str) -> None:
+        """Add the records of a file, which `name` names in copies.
 
         Raises:
             PlanError: when only Spark can evaluate its event times.
@@ -43,7 +43,7 @@ class RecordIds:
         """
         for ids, at_ms, _ in self._scan(path):
             for text, time_ms in zip(ids.to_pylist(), at_ms.to_pylist(), strict=True):
-                self._times[text].append((time_ms, path))
+                self._times[text].append((time_ms, name))
 
     def find_copies(self, path: str) -> Iterator[Copy]:
         """Yield the records of another file that may be copies of the added ones.

@@ -31,7 +31,7 @@ from backstream.eventtime.suspect_times import (
     may_be_suspect,
     year_of,
 )
-from backstream.source.folder_periods import path_of_uri
+from backstream.source.raw_files import path_of_uri
 from backstream.source.time_columns import Longs, TimeColumn
 from backstream.text import visible_text
 

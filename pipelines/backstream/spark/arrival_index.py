@@ -20,7 +20,6 @@ from backstream.native.supported import read_spec, reason_not_readable
 from backstream.native.task import IndexTask
 from backstream.native.task_cuts import group_files_by_rows
 from backstream.native.task_runner import run_index_task
-from backstream.runs.input_versions import require_input_files
 from backstream.runs.plan import InputFile
 from backstream.source.arrival_index import (
     ArrivalIndex,
@@ -29,6 +28,7 @@ from backstream.source.arrival_index import (
     join_index_rows,
     write_index_batch,
 )
+from backstream.source.input_versions import require_input_files
 from backstream.spark import source
 from backstream.spark.native.engine import can_fall_back, task_error_text
 from backstream.spark.schemas import (

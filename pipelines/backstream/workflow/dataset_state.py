@@ -25,7 +25,7 @@ from backstream.source.deliveries import find_day_seals
 from backstream.source.files import list_source_files
 from backstream.source.footers import SourceFooters, load_footers
 from backstream.workflow.late_data.stale import find_stale_days
-from backstream.workflow.late_data.staleness import StaleDay, Staleness
+from backstream.workflow.late_data.staleness import StaleDay, Staleness, list_reasons
 from backstream.workflow.plan.allowed_ranges import find_event_span
 
 _SUMS = ["windows_expected", "windows_present", "events", "on_time", "late", "dropped", "flagged"]
@@ -55,7 +55,7 @@ def refresh_dataset_state(definition_path: Path, home: Home, known: Staleness | 
         span.start_ms if span else None,
         span.end_ms if span else None,
         tuple(_unsealed_issue(day) for day in seals if not day.seal.is_final) if seals else None,
-        tuple(_stale_issue(day) for day in staleness.days) if staleness else (),
+        tuple(_stale_issue(day, staleness) for day in staleness.days) if staleness else (),
         tuple(dict.fromkeys(problems)),
     )
     state.write(home.observation(definition.name))
@@ -123,9 +123,8 @@ def _unsealed_issue(day: DaySeal) -> DayIssue:
     return DayIssue(day.day_ms, day.seal.value, day.reason)
 
 
-def _stale_issue(day: StaleDay) -> DayIssue:
-    files = len(day.events)
-    reason = "; ".join(day.reasons) or f"{files} input file{'' if files == 1 else 's'} changed"
+def _stale_issue(day: StaleDay, staleness: Staleness) -> DayIssue:
+    reason = "; ".join(list_reasons([day], staleness.changes))
     return DayIssue(day.day_ms, "stale", reason, len(day.windows))
 
 

@@ -11,7 +11,6 @@ from typing import Any
 from backstream.eventtime.instants import duration_text, epoch_ms, instant_text
 from backstream.eventtime.records import Fate
 from backstream.runs.table_schemas import RECORD_COUNT
-from backstream.source.prepared import describe_input_file
 from backstream.text import align_cells, count_of, visible_text
 from backstream.workflow.explain import Explanation, is_replay
 from backstream.workflow.recomputation.windows import ExplainedRecord, Firing
@@ -164,7 +163,7 @@ def list_origins(found: Explanation) -> Iterator[tuple[str, str]]:
     yield "run", f"{found.plan.run_id} ({found.plan.mode.value}{when})"
     yield "plan", f"{found.plan.plan_hash} of {found.plan.definition_path} {found.plan.definition_hash}"
     for number, file in enumerate(again.files):
-        yield "file" if number == 0 else "", visible_text(describe_input_file(file))
+        yield "file" if number == 0 else "", visible_text(file)
 
 
 def _table(rows: Iterator[Sequence[str]], *right: str) -> str:

@@ -18,12 +18,14 @@ from backstream.lake.catalog import open_catalog_for_reading
 from backstream.lake.publication.conflicts import require_no_conflict
 from backstream.lake.tables import find_table
 from backstream.runs.home import Home, RunFolder
-from backstream.runs.input_versions import require_unchanged_inputs
 from backstream.runs.manifest import list_unfinished_chunks, version_warning
 from backstream.runs.plan import Mode, Plan, slug
 from backstream.runs.status import RunStatus, derive_status, read_facts
 from backstream.runs.table_schemas import WINDOWS
 from backstream.source.files import list_source_files
+from backstream.source.input_versions import require_unchanged_inputs
+from backstream.source.user_files import list_user_files
+from backstream.text import count_of
 from backstream.workflow.inputs.side_inputs import require_unchanged_side_inputs
 
 _DIRECT_TRIGGERS = ("cli", "python")
@@ -144,8 +146,9 @@ def _list_notes(plan: Plan, definition_path: Path, home: Home) -> tuple[str, ...
     notes = [f"resuming the interrupted run {plan.run_id}: {_finished_text(plan)}"]
     planned = {file.path for file in (*plan.inputs, *plan.damaged)} | {file.path for file in plan.skipped}
     source = resolve_paths(load_definition(definition_path), home).source
-    if new := sum(path not in planned for path in list_source_files(source, str(definition_path)).paths):
-        files = "1 input file" if new == 1 else f"{new} input files"
+    later = [path for path in list_source_files(source, str(definition_path)).paths if path not in planned]
+    if new := {path for file in later for path in list_user_files(file)}:
+        files = count_of(len(new), "input file")
         notes.append(
             f"{files} arrived after planning and will not be read; use --replan for a new plan with all files"
         )

@@ -25,11 +25,11 @@ from backstream.lake.reader import load_published_rows, load_rows_in_spans
 from backstream.lake.scans import count_rows
 from backstream.native.published_rows import PublishedRows
 from backstream.native.raw_input import RawInput, Target
-from backstream.runs.input_versions import require_unchanged_inputs
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Plan
 from backstream.runs.results import Check, CheckOutcome, Receipt, Severity
 from backstream.runs.table_schemas import METRICS, WINDOWS
+from backstream.source.input_versions import require_unchanged_inputs
 from backstream.storage.stores import Stores, is_in_store
 from backstream.workflow.explain import Difference, compare_row
 from backstream.workflow.recomputation.windows import find_session_targets, recompute_windows

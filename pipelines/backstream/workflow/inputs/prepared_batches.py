@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from backstream.definition.prepared import transformation
+from backstream.definition.model import Definition
+from backstream.definition.prepared import list_code_hashes, transformation
+from backstream.native.raw_contents import summarize_contents
 from backstream.runs.input_files import InexactNumbers, SkippedFile
 from backstream.source.folder_periods import FolderPeriods
 from backstream.source.prepared import BatchCounts, PreparedBatch, PreparedSource, split_into_batches
@@ -103,6 +107,8 @@ def prepare_batches(
     if code is not None:
         ship_package(spark.sparkContext, code.target)
 
+    made_with = _digest_of_code(source.definition, sides)
+
     def prepare_batch(batch: Sequence[RawFile]) -> PreparedFiles:
         with (
             source.local_files(batch, prepared.folder, lambda: spark) as local,
@@ -122,12 +128,20 @@ def prepare_batches(
                     sides.pinned,
                     tuple(misplaced),
                     result.inexact,
-                )
+                ),
+                summarize_contents(draft, batch, made_with),
             )
             return result
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return PreparedFiles.sum(list(pool.map(prepare_batch, split_into_batches(files))))
+
+
+def _digest_of_code(definition: Definition, sides: LoadedInputs) -> str:
+    """Return a digest of the code and the side inputs that change the records of a source."""
+    pinned = {name: asdict(side) for name, side in sides.pinned.items()}
+    content = json.dumps([list_code_hashes(definition), pinned], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()[:12]
 
 
 def _prepare_batch(

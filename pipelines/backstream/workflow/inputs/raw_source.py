@@ -220,6 +220,8 @@ def copy_source(
             number = "1 new file" if len(new_files) == 1 else f"{len(new_files):,} new files"
             note(f"copying {number} of {definition.name}, {size_mb:,.1f} MB")
             source.fetch(new_files, copies.path_of, source_columns(definition), spark)
+        if new_files or others:
+            copies.write_raw_files(source.files)
         copies.remove(others)
         SourceListing(ignored=source.ignored).write(copies.folder)
         source.write_state(copies.folder)

@@ -92,6 +92,15 @@ class PlannedInputs:
             if numbers >> number & 1:
                 yield plan.otherwise.get(number) or self.files[number]
 
+    def has_read_folder(self, name: str) -> bool:
+        """Return whether a plan has a file in a folder of this name."""
+        read = 0
+        for plan in self._plans.values():
+            read |= plan.read_files
+        return any(
+            read >> number & 1 for number, file in enumerate(self.files) if file.path.split("/")[-2:-1] == [name]
+        )
+
     def keep(self, run_ids: Collection[str] | None = None) -> None:
         """Write the plans to the cache; given run ids, only the plans of these runs."""
         wanted = {run_id: plan for run_id, plan in self._plans.items() if run_ids is None or run_id in run_ids}

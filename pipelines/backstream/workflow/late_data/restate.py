@@ -22,7 +22,7 @@ from backstream.source.files import list_source_files
 from backstream.source.footers import load_footers
 from backstream.workflow.dataset_state import refresh_dataset_state
 from backstream.workflow.late_data.stale import find_stale_days, find_stale_since
-from backstream.workflow.late_data.staleness import Staleness
+from backstream.workflow.late_data.staleness import Staleness, list_reasons
 from backstream.workflow.plan.allowed_ranges import find_event_span, is_possible_range
 
 
@@ -107,14 +107,11 @@ class _Limits:
 
 
 def _late_data_reason(staleness: Staleness, interval: Interval) -> str:
-    """Return text such as `late data: 3 windows, by 1 file`."""
+    """Return text such as `late data: 3 windows; changed: in/d3.jsonl, 1 more record`."""
     days = [day for day in staleness.days if interval.start_ms <= day.day_ms < interval.end_ms]
-    day_reason = next((day.reasons[0] for day in days if day.reasons), None)
-    if day_reason:
-        return f"late data: {day_reason}"
-    windows = len({(window.window.start_ms, window.window.end_ms) for day in days for window in day.windows})
-    files = len({file for day in days for file in day.events})
-    return f"late data: {_count_text(windows, 'window')}, by {_count_text(files, 'file')}"
+    windows = {(window.window.start_ms, window.window.end_ms) for day in days for window in day.windows}
+    counted = [] if any(day.reasons for day in days) else [_count_text(len(windows), "window")]
+    return f"late data: {'; '.join([*counted, *list_reasons(days, staleness.changes)])}"
 
 
 def _count_text(count: int, name: str) -> str:

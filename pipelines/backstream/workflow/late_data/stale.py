@@ -11,13 +11,13 @@ from typing import NamedTuple, Self
 from backstream.definition.changed_keys import ChangedKeys
 from backstream.definition.loader import load_definition, resolve_paths
 from backstream.definition.model import Definition
+from backstream.definition.prepared import reads_prepared_files
 from backstream.errors import SpecError
 from backstream.eventtime.instants import DAY_MS, duration_text
 from backstream.eventtime.intervals import Interval, backfill_range, require_whole_days
 from backstream.eventtime.records import Fate
 from backstream.eventtime.stale_windows import (
     ChangedRecords,
-    ChangeKind,
     StaleWindow,
     find_stale_windows,
     window_days,
@@ -30,11 +30,15 @@ from backstream.runs.plan import InputFile, Mode
 from backstream.source.files import list_source_files
 from backstream.source.footers import load_footers
 from backstream.source.key_index import KeyIndex
-from backstream.workflow.late_data.affected_rows import Mask, find_affected_rows
+from backstream.source.prepared import PreparedSource
+from backstream.workflow.late_data.affected_rows import find_affected_rows
 from backstream.workflow.late_data.changed_files import (
     ChangedFiles,
     CopiesReach,
     CurrentInputs,
+    FileChange,
+    InputComparison,
+    InputDifference,
     list_changed_records,
     list_copies,
     span_of,
@@ -62,9 +66,13 @@ def find_stale_days(
     wanted = {day_ms: runs for day_ms, runs in runs_by_day.items() if interval is None or _is_in(day_ms, interval)}
     changes = [_find_run_changes(dataset, run_id, days) for run_id, days in _days_by_run(wanted).items()]
     dataset.plans.keep({run_id for runs in runs_by_day.values() for run_id in runs})
-    changed_files = {path: kind for change in changes for path, kind in change.files.items()}
+    dataset.remove_unused_contents()
+    changed_files = {path: found for change in changes for path, found in change.files.items()}
+    moved_files = {path: found for change in changes for path, found in change.moves.items()}
     definition_changes = _find_definition_changes(dataset, _days_by_run(wanted))
-    return Staleness(dataset.name, len(wanted), _merge_days(changes), changed_files, definition_changes)
+    return Staleness(
+        dataset.name, len(wanted), _merge_days(changes), changed_files, moved_files, definition_changes
+    )
 
 
 def find_stale_since(definition_path: Path, home: Home, days_by_run: Mapping[str, set[int]]) -> set[int]:
@@ -114,6 +122,7 @@ class _Dataset:
     inputs: CurrentInputs
     published: PublishedWindows
     plans: PlannedInputs
+    comparison: InputComparison = field(default_factory=InputComparison)
 
     @classmethod
     def from_definition(cls, definition_path: Path, home: Home) -> Self:
@@ -129,6 +138,17 @@ class _Dataset:
             published=load_published_windows(home, definition.name),
             plans=plans,
         )
+
+    def key_index(self, planned: Definition) -> KeyIndex:
+        """Return the key index of a planned definition; of the current one if it reads other kinds of files."""
+        is_same_kind = reads_prepared_files(planned.source) == reads_prepared_files(self.definition.source)
+        return KeyIndex.from_definition(planned if is_same_kind else self.definition, self.home)
+
+    def remove_unused_contents(self) -> None:
+        """Remove the contents of batches that were replaced, and that no plan read."""
+        if reads_prepared_files(self.definition.source):
+            for folder in self.definition.source.paths:
+                PreparedSource.from_location(folder).remove_unused_contents(self.plans.has_read_folder)
 
 
 class _StaleWindowOfDay(NamedTuple):
@@ -147,14 +167,16 @@ class _StaleReason(NamedTuple):
 class _RunChanges:
     """The effects of changed input files on the days of one run.
 
-    `mode` is None if the run's plan cannot be read. `files` are the changed files.
+    `mode` is None if the run's plan cannot be read. `files` are the changed files, and `moves` those that were
+    only renamed or compressed.
     """
 
     days: set[int]
     mode: Mode | None = None
     windows: tuple[_StaleWindowOfDay, ...] = ()
     reasons: tuple[_StaleReason, ...] = ()
-    files: Mapping[str, ChangeKind] = field(default_factory=dict)
+    files: Mapping[str, FileChange] = field(default_factory=dict)
+    moves: Mapping[str, FileChange] = field(default_factory=dict)
 
 
 def _merge_days(changes: Iterable[_RunChanges]) -> tuple[StaleDay, ...]:
@@ -182,61 +204,76 @@ def _find_run_changes(dataset: _Dataset, run_id: str, days: set[int]) -> _RunCha
     if plan is None:
         reason = f"the input of run {run_id} is unknown: its plan cannot be read"
         return _RunChanges(days, reasons=_whole_days(days, reason))
-    added = dataset.inputs.added_since(plan)
-    removed_bits = dataset.inputs.removed_since(plan)
-    removed = sorted(dataset.plans.of_plan(plan, removed_bits), key=lambda file: file.path)
-    if not added.any() and not removed:
+    removed = sorted(dataset.plans.of_plan(plan, dataset.inputs.removed_since(plan)), key=lambda file: file.path)
+    difference = InputDifference(dataset.inputs, dataset.inputs.added_since(plan), removed)
+    if not difference:
         return _RunChanges(days, plan.mode)
     definition = dataset.plans.definition(plan)
-    if file := _find_watermark_change(plan, definition, dataset.inputs, added, removed):
-        reason = f"the watermarks would change: {file} arrived before the end of the replayed input"
+    if path := _find_watermark_change(plan, definition, dataset.comparison, difference):
+        reason = f"the watermarks would change: {path} arrived before the end of the replayed input"
         return _RunChanges(days, plan.mode, reasons=_whole_days(days, reason))
-    others = [dataset.inputs.files[at] for at in true_positions(~added & dataset.inputs.has_rows)]
-    copies = _find_copies_reach(definition, dataset.inputs, others, added, removed)
+    copies, others = _find_copies_reach(definition, difference)
     reach = _reach(definition, days, copies)
-    files = ChangedFiles.from_inputs(dataset.inputs, added, removed, reach)
-    if not files.added and not files.removed:
-        return _RunChanges(days, plan.mode, files=files.changes)
-    if definition.process:
+    files = dataset.comparison.compare(difference, reach)
+    windows: tuple[_StaleWindowOfDay, ...] = ()
+    reasons: tuple[_StaleReason, ...] = ()
+    if files.unknown:
+        reason = f"the input of run {run_id} is unknown: the contents of {files.unknown} were removed"
+        reasons = _whole_days(days, reason)
+    elif files.changes and definition.process:
         reason = f"the state of the process function would change: {min(files.changes)}"
-        return _RunChanges(days, plan.mode, reasons=_whole_days(days, reason), files=files.changes)
-    index = KeyIndex.from_definition(definition, dataset.home)
-    records = list_changed_records(definition, files, index, reach)
-    records += list_copies(definition, files, others, copies)
-    return _RunChanges(
-        days,
-        plan.mode,
-        _find_windows(dataset, definition, days, records),
-        (
+        reasons = _whole_days(days, reason)
+    elif files.changes:
+        records = list_changed_records(definition, files, dataset.key_index(definition), reach)
+        is_replaced = _is_batch_replaced(definition, difference)
+        if not is_replaced:
+            records += list_copies(definition, files, others, copies)
+        windows = _find_windows(dataset, definition, days, records)
+        reasons = (
             *_find_uncertain_days(definition, days, records),
-            *_find_days_of_copies(dataset, run_id, days, files.removed, copies),
-        ),
-        files.changes,
-    )
+            *_find_days_of_copies(dataset, run_id, days, files, copies, is_replaced=is_replaced),
+        )
+    return _RunChanges(days, plan.mode, windows, reasons, files.changes, files.moves)
 
 
-def _find_copies_reach(
-    definition: Definition,
-    inputs: CurrentInputs,
-    others: Sequence[InputFile],
-    is_added: Mask,
-    removed: Sequence[InputFile],
-) -> CopiesReach:
-    """Return how far from the records of changed files the fates of others may have changed."""
-    changed = [*removed, *(inputs.files[at] for at in true_positions(is_added & inputs.has_rows))]
-    return CopiesReach.of_changes(definition.source, changed, others)
+def _find_copies_reach(definition: Definition, difference: InputDifference) -> tuple[CopiesReach, list[InputFile]]:
+    """Return how far from changed records the fates of others may have changed, and the files of these others."""
+    inputs = difference.inputs
+    others = [inputs.files[at] for at in true_positions(~difference.is_added & inputs.has_rows)]
+    changed = [
+        *difference.removed,
+        *(inputs.files[at] for at in true_positions(difference.is_added & inputs.has_rows)),
+    ]
+    # Unchanged records of a replaced batch are in new prepared files.
+    unchanged = [*others, *changed] if _is_batch_replaced(definition, difference) else others
+    return CopiesReach.of_changes(definition.source, changed, unchanged), others
+
+
+def _is_batch_replaced(definition: Definition, difference: InputDifference) -> bool:
+    """Return whether a raw file was prepared again, together with others that are as before."""
+    return reads_prepared_files(definition.source) and bool(difference.removed)
 
 
 def _find_days_of_copies(
-    dataset: _Dataset, run_id: str, days: set[int], removed: Sequence[InputFile], copies: CopiesReach
+    dataset: _Dataset, run_id: str, days: set[int], files: ChangedFiles, copies: CopiesReach, *, is_replaced: bool
 ) -> Iterator[_StaleReason]:
-    """Yield the days of records that a removed record may have made duplicates: they may have no rows yet."""
-    if copies == CopiesReach() or not removed or _is_without_duplicates(dataset.home.run(dataset.name, run_id)):
+    """Yield the days of records that a changed record may have made duplicates, or that may count now.
+
+    They may have no rows yet. Of a batch that was replaced, the ids of unchanged records are not compared.
+    """
+    if copies == CopiesReach():
         return
     within = duration_text(dataset.definition.source.deduplicate_within)
-    for file in removed:
-        near = copies.around(*span_of(file))
-        reason = f"duplicates of removed records may count now, up to {within} from the records of {file.path}"
+    spans = [
+        (file.path, change.start_ms, change.end_ms - 1)
+        for file in (files.batches if is_replaced else ())
+        for change in file.slices
+    ]
+    if files.removed and not _is_without_duplicates(dataset.home.run(dataset.name, run_id)):
+        spans += [(file.raw.path, *span_of(file.input)) for file in files.removed]
+    for path, first_ms, last_ms in spans:
+        near = copies.around(first_ms, last_ms)
+        reason = f"duplicates of changed records may count now, up to {within} from the records of {path}"
         found = (day_ms for day_ms in days if near.overlaps(Interval(day_ms, day_ms + DAY_MS)))
         yield from _whole_days(found, reason)
 
@@ -295,7 +332,7 @@ def _find_uncertain_days(
 
 
 def _find_watermark_change(
-    plan: PlanInputs, definition: Definition, inputs: CurrentInputs, is_added: Mask, removed: Sequence[InputFile]
+    plan: PlanInputs, definition: Definition, comparison: InputComparison, difference: InputDifference
 ) -> str | None:
     """Return the first file that changes the watermarks, and with them the fates of other records; None: no file.
 
@@ -304,10 +341,8 @@ def _find_watermark_change(
     """
     if plan.mode is Mode.RECOMPUTE or definition.backfill.publish == "final":
         return None
-    replayed = true_positions(is_added & inputs.has_rows & (inputs.first_arrival_ms <= plan.clock_end_ms))
-    if replayed:
-        return inputs.files[replayed[0]].path
-    return removed[0].path if removed else None
+    changes = comparison.compare(difference, None)
+    return changes.find_arrival_until(plan.clock_end_ms)
 
 
 def _reach(definition: Definition, days: set[int], copies: CopiesReach) -> Interval | None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from backstream.eventtime.instants import DAY_MS, instant_text
 from backstream.eventtime.intervals import Interval, merge_intervals
 from backstream.eventtime.stale_windows import ChangeKind, StaleWindow, count_by_file
 from backstream.runs.plan import Mode
+from backstream.text import count_of
+from backstream.workflow.late_data.changed_files import FileChange
+
+_FILES_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +29,6 @@ class StaleDay:
     mode: Mode | None
     windows: tuple[StaleWindow, ...]
     reasons: tuple[str, ...]
-
-    @property
-    def events(self) -> dict[str, int | None]:
-        """The number of records in the day's windows by file; None: not counted."""
-        return count_by_file({touch for window in self.windows for touch in window.touches})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +45,17 @@ class DefinitionChange:
 
 @dataclass(frozen=True, slots=True)
 class Staleness:
-    """The stale days of a dataset among `published_days`, in order, and the change of each input file.
+    """The stale days of a dataset among `published_days`, in order, and the change of each file of the user.
 
-    Days that were computed with another definition are not stale, but `definition_changes` lists them.
+    `moves` are the files that were only renamed or compressed, by their new path; they make no day stale. Days
+    that were computed with another definition are not stale, but `definition_changes` lists them.
     """
 
     dataset: str
     published_days: int
     days: tuple[StaleDay, ...]
-    changes: Mapping[str, ChangeKind]
+    changes: Mapping[str, FileChange]
+    moves: Mapping[str, FileChange] = field(default_factory=dict)
     definition_changes: tuple[DefinitionChange, ...] = ()
 
     def ranges(self) -> list[tuple[Interval, Mode | None]]:
@@ -73,6 +74,10 @@ class Staleness:
             "dataset": self.dataset,
             "published_days": self.published_days,
             "stale_days": [_day_json(day, self.changes) for day in self.days],
+            "moved_files": [
+                {"path": path, "path_before": move.path_before, "change": move.kind.value}
+                for path, move in sorted(self.moves.items())
+            ],
             "definition_changes": [
                 {"keys": list(change.keys), "days": [instant_text(day_ms)[:10] for day_ms in change.days]}
                 for change in self.definition_changes
@@ -80,7 +85,18 @@ class Staleness:
         }
 
 
-def _day_json(day: StaleDay, changes: Mapping[str, ChangeKind]) -> dict[str, Any]:
+def list_reasons(days: Sequence[StaleDay], changes: Mapping[str, FileChange]) -> list[str]:
+    """Return why days are stale, e.g., `changed: in/d3.jsonl, 1 more record`, with at most three files."""
+    reasons = list(dict.fromkeys(reason for day in days for reason in day.reasons))
+    touches = {touch for day in days for window in day.windows for touch in window.touches}
+    files = sorted(count_by_file(touches).items())
+    reasons += [_file_text(file, changes[file], more) for file, more in files[:_FILES_SHOWN]]
+    if len(files) > _FILES_SHOWN:
+        reasons.append(f"and {count_of(len(files) - _FILES_SHOWN, 'more file')}")
+    return reasons
+
+
+def _day_json(day: StaleDay, changes: Mapping[str, FileChange]) -> dict[str, Any]:
     return {
         "day": instant_text(day.day_ms)[:10],
         "mode": day.mode.value if day.mode else None,
@@ -92,10 +108,32 @@ def _day_json(day: StaleDay, changes: Mapping[str, ChangeKind]) -> dict[str, Any
                 "keys": [json.loads(key) for key in sorted(window.keys)],
                 "is_of_any_key": window.is_of_any_key,
                 "files": [
-                    {"path": file, "change": changes[file].value, "events": events}
-                    for file, events in sorted(count_by_file(window.touches).items())
+                    _file_json(file, changes[file], more)
+                    for file, more in sorted(count_by_file(window.touches).items())
                 ],
             }
             for window in day.windows
         ],
     }
+
+
+def _file_json(path: str, change: FileChange, more: int | None) -> dict[str, Any]:
+    before = {"path_before": change.path_before} if change.path_before else {}
+    return {"path": path, **before, "change": change.kind.value, "more_records": more}
+
+
+def _file_text(path: str, change: FileChange, more: int | None) -> str:
+    before = f" (before: {change.path_before})" if change.path_before else ""
+    return f"{change.kind}: {path}{before}{_count_text(change.kind, more)}"
+
+
+def _count_text(kind: ChangeKind, more: int | None) -> str:
+    if more is None:
+        return ""
+    if kind in (ChangeKind.ADDED, ChangeKind.REMOVED):
+        return f", {count_of(abs(more), 'record')}"
+    if not more:
+        return ", the same number of records"
+    count = count_of(abs(more), "record")
+    number, _, noun = count.partition(" ")
+    return f", {number} {'more' if more > 0 else 'fewer'} {noun}"
