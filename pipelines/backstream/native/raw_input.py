@@ -31,7 +31,7 @@ from backstream.native.task_disk import open_task_disk
 from backstream.runs.plan import InputFile, Plan
 from backstream.source.input_versions import require_input_files
 from backstream.source.raw_files import path_of_uri
-from backstream.source.user_files import list_user_files
+from backstream.source.user_files import describe_input_file
 from backstream.storage.stores import Stores
 
 if TYPE_CHECKING:
@@ -64,12 +64,6 @@ class RawRecord:
     def place(self) -> tuple[int, int, str]:
         """The position in arrival order."""
         return self.arrival_ms, self.arrival_seq, self.source_partition
-
-
-def _describe_file(path: str) -> str:
-    """Return the file of the user behind an input file, or the first of them."""
-    first, *others = list_user_files(path)
-    return f"{first} and {len(others):,} more" if others else first
 
 
 @dataclass(frozen=True)
@@ -169,7 +163,7 @@ class RawInput:
             register_wanted(database, spans, source.key, self.plan.columns)
             paths = [disk.location_of(path) for path in list_group_files(groups)]
             rows = self._query_records(database, DuplicateQueries(source.identity, reading, groups, paths), whole)
-        paths = [_describe_file(path) for path in paths]
+        paths = [describe_input_file(path) for path in paths]
         found: list[list[RawRecord]] = [[] for _ in spans]
         names = {name: column_alias(reading, name) for name in reading.types}
         for row in rows.to_pylist():

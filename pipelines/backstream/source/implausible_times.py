@@ -21,8 +21,8 @@ from backstream.eventtime.suspect_times import (
 from backstream.runs.input_files import ImplausibleTimes
 from backstream.runs.plan import InputFile
 from backstream.source.files import FileTimes
-from backstream.source.prepared import describe_input_file
 from backstream.source.time_columns import TimeColumn
+from backstream.source.user_files import describe_input_file
 
 _UNIT_OF_FACTOR = {1: "ms", 1_000: "s"}
 """The unit of a column that `TimeColumn` reads with this factor."""

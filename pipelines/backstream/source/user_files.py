@@ -52,3 +52,9 @@ def list_user_files(path: str) -> list[str]:
         return [file.path for file in contents.files] if contents else [path]
     copied = find_copied_files([path])
     return [copied[path].path if path in copied else path]
+
+
+def describe_input_file(path: str) -> str:
+    """Return the files of the user behind an input file, e.g., `/data/a.json and 2 more`."""
+    first, *others = list_user_files(path)
+    return f"{first} and {len(others):,} more" if others else first
