@@ -14,7 +14,7 @@ from backstream.definition.prepared_columns import ARRIVAL_TIME, EVENT_TIME, FIL
 from backstream.native.database import duckdb_version, open_database
 from backstream.native.sql import quote_name, quote_path, quote_text
 from backstream.source.raw_contents import CONTENTS_SCHEMA, MAX_SLICES, WIDTHS_MS, RawContents
-from backstream.source.raw_files import RawFile, path_of_uri, plain_path
+from backstream.source.raw_files import RawFile, path_in_records, path_of_uri
 
 if TYPE_CHECKING:
     import duckdb
@@ -82,7 +82,7 @@ def _hash_of(columns: set[str]) -> str:
 
 def _with_file_numbers(rows: pa.Table, files: Sequence[RawFile]) -> pa.Table:
     uris = rows["uri"].combine_chunks().dictionary_encode()
-    number_by_path = {plain_path(file.path): number for number, file in enumerate(files)}
+    number_by_path = {path_in_records(file.path): number for number, file in enumerate(files)}
     numbers = pa.array([number_by_path.get(path_of_uri(uri)) for uri in uris.dictionary.to_pylist()], pa.int32())
     return pa.table(
         [pc.take(numbers, uris.indices), *(rows[name] for name in CONTENTS_SCHEMA.names[1:])],

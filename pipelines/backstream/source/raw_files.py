@@ -43,11 +43,11 @@ class RawFile:
 
 def path_of_uri(uri: str) -> str:
     """Return the path of a raw file, or its address, by its name in prepared files."""
-    return plain_path(unquote(uri))
+    return path_in_records(unquote(uri))
 
 
-def plain_path(path: str) -> str:
-    """Return a path without the scheme of local files, which paths of Iceberg tables may have."""
+def path_in_records(path: str) -> str:
+    """Return a path as records name it: without the scheme of local files, which Iceberg tables may have."""
     return "/" + path.removeprefix("file:").lstrip("/") if path.startswith("file:") else path
 
 

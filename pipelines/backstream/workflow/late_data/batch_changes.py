@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from backstream.eventtime.stale_windows import ChangeKind
 from backstream.source.raw_contents import RawContents
-from backstream.source.raw_files import COMPRESSED_SUFFIXES, RawFile, plain_path
+from backstream.source.raw_files import COMPRESSED_SUFFIXES, RawFile, path_in_records
 from backstream.source.time_columns import Longs
 
 _NO_TIME_MS = -(2**63)
@@ -257,7 +257,7 @@ def _list_changes(
             continue
         path = paths[number]
         kind = ChangeKind.CHANGED if path in moves else names.kind(path, others)
-        yield RawFileChange(path, kind, plain_path(path), slices)
+        yield RawFileChange(path, kind, path_in_records(path), slices)
 
 
 def _find_moves(slices: _Slices, names: _Names) -> dict[str, Move]:
