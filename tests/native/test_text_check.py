@@ -192,6 +192,7 @@ REFUSED = [
         "it is no JSON in line 2: a value has no end: '{\"a\":'",
     ),
     (TextForm("json", records=("r",)), b'{"r":[{"a":1},', "it is no JSON in line 1: it ends within a value"),
+    (TextForm("json", records=("r",)), b'{"r":', "it is no JSON in line 1: it ends within a value"),
     (
         TextForm("csv"),
         b'1,2\n"say ""hi""",2\n',

@@ -31,7 +31,17 @@ Row = tuple[Any, Any, Any, Any]
 FIRST = datetime(2024, 3, 1, tzinfo=UTC)
 COLUMNS = ("id", "k", "amount", "ts")
 _CANONICAL = re.compile(r"2024-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z")
-_JUNK = ("", "yesterday", "2024-02-30T00:00:00Z", "2024-03-01T25:00:00Z")
+_JUNK = (
+    "",
+    "yesterday",
+    "2024-02-30T00:00:00Z",
+    "08:00",
+    "2024",
+    "-1",
+    "2024-03-01T25:00:00Z",
+    "T08:00:00",
+    "2024-03",
+)
 _KEYS = ("a", "b", "caf\u00e9", "\u4e2d", "x y", "", 'say "hi"', "back\\slash", "}{", "tab\there", "\U0001f600")
 _PALETTE = [bytes([each]) for each in b'{}[],:"\n\r\t 0159eE.-+xTZ'] + [
     b"\xff",

@@ -149,6 +149,6 @@ def compare(
     if path in skipped:
         difference = describe(expected, None, 0)
         return difference and f"{difference}: {skipped[path]}"
-    if expected is UNKNOWN:
+    if expected.unclear == UNKNOWN.unclear:
         return None
     return describe(expected, rows, unreadable)

@@ -105,15 +105,16 @@ def _records_in_field(text: str, start: int, field: Sequence[str]) -> Iterator[J
             yield JsonSpan(start, _require_end(text, start), is_record=False)
             return
         position = found
-    if text[position] == "[":
+    if text[position : position + 1] == "[":
         yield from _elements(text, position)
     else:
-        yield JsonSpan(position, _require_end(text, position), text[position] == "{")
+        end = _require_end(text, position)
+        yield JsonSpan(position, end, text[position] == "{")
 
 
 def _find_field(text: str, start: int, name: str) -> int | None:
     """Return the position of the value of a field of an object; None if it has none, or is no object."""
-    if text[start] != "{":
+    if text[start : start + 1] != "{":
         return None
     position = _end_of(_SPACE, text, start + 1)
     while text[position : position + 1] == '"':
