@@ -7,8 +7,11 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from backstream.errors import SpecError
+from backstream.eventtime.records import SourceClock
 from backstream.spark.watermarks import firing_times
 from backstream.spark.watermarks.firing_times import ArrivalPositions, FiringTimes, WindowGrid
+from backstream.spark.watermarks.timeline import WatermarkTimeline
 
 
 @pytest.mark.parametrize(
@@ -51,3 +54,19 @@ def test_a_task_gets_the_stretches_of_its_windows() -> None:
     assert (list(part.numbers), part.end, list(part.fired.time_ms)) == ([12, 20], 30, [2, 3])
     assert not part.are_listed
     assert firing_times.FiringTimes(WindowGrid(0, 1, 4), np.arange(4), positions, positions).for_task().are_listed
+
+
+def test_a_watermark_that_follows_the_clock_over_too_many_windows_is_an_error() -> None:
+    rise, steps = np.array([0], dtype=np.int64), np.array([10**10], dtype=np.int64)
+    timeline = WatermarkTimeline(
+        rise, rise, rise, is_final=True, marker_positions=(None,), steps=steps, step_ms=200
+    )
+
+    with pytest.raises(SpecError) as raised:
+        FiringTimes.from_timeline(timeline, WindowGrid(0, 1_000, 315_000_000), SourceClock(0, 200, 10**12), 0)
+
+    assert str(raised.value) == (
+        "the watermark follows the clock, so each of 315,000,000 windows that run together fires at another time;"
+        " at most 50,000,000 fit into memory (watermark.strategy, window.size)\n\n"
+        "hint: set a larger window.size or a shorter backfill.chunk, and backfill.max_events_per_job to 0"
+    )

@@ -21,6 +21,7 @@ import pyarrow as pa
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
+from backstream.errors import SpecError
 from backstream.eventtime.instants import MAX_MS, MIN_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import SourceClock
@@ -44,6 +45,8 @@ _MAX_LISTED_WINDOWS = 1_000_000
 """The number of windows up to which each has its own positions (32 MB)."""
 _LISTED_PER_STRETCH = 96
 """The number of such windows that need as much memory as one stretch in a tree."""
+_MAX_LISTED_BY_CLOCK = 50_000_000
+"""The number of windows that may have positions of their own, if the watermark follows the clock (2 GB)."""
 _NODES = "nodes"
 _NODE_BITS, _MAX_ROOT_BITS = 6, 12
 _NODE_SIZE = 1 << _NODE_BITS
@@ -320,6 +323,14 @@ def _stretches_of(first: Longs, shift: int, numbers: Longs) -> tuple[Longs, Long
 def _list_stretches(timeline: WatermarkTimeline, grid: WindowGrid, allowed_lateness_ms: int) -> Longs:
     """Return the first windows of the stretches of windows that the same watermarks fire and remove."""
     if timeline.steps is not None:  # the watermark follows the clock, so each window has its own position
+        if grid.count > _MAX_LISTED_BY_CLOCK:
+            msg = (
+                f"the watermark follows the clock, so each of {grid.count:,} windows that run together fires at"
+                f" another time; at most {_MAX_LISTED_BY_CLOCK:,} fit into memory"
+                " (watermark.strategy, window.size)\n\n"
+                "hint: set a larger window.size or a shorter backfill.chunk, and backfill.max_events_per_job to 0"
+            )
+            raise SpecError(msg)
         return np.arange(grid.count, dtype=np.int64)
     # The first window that a watermark does not reach. A watermark near the limits of 64 bits is beyond the grid.
     bound_ms = MAX_MS // 4
