@@ -45,7 +45,7 @@ def test_a_new_project_has_settings_a_suite_and_a_dag_file(folder: Path) -> None
     assert ended.exit_code == 0
     assert {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()} == WRITTEN
     assert {line.removeprefix("Wrote ").removesuffix(".") for line in ended.stdout.splitlines()[:7]} == WRITTEN
-    assert len(load_suite("own_checks", folder / "expectations").entries) == 47
+    assert len(load_suite("own_checks", folder / "expectations").entries) == 55
 
 
 def test_commands_in_a_project_find_its_definitions_and_use_its_home(folder: Path) -> None:

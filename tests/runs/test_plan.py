@@ -69,8 +69,8 @@ def test_a_plan_is_written_without_a_remaining_draft(tmp_path: Path) -> None:
 
 
 def test_the_hash_is_the_same_in_every_process() -> None:
-    assert PLAN.plan_hash == "76747927263e"
-    assert PLAN.run_id == "cli.76747927263e"
+    assert PLAN.plan_hash == "8a86ece2e66d"
+    assert PLAN.run_id == "cli.8a86ece2e66d"
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_a_plan_of_another_version_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(PlanError) as refused:
         Plan.read(file)
 
-    assert str(refused.value) == f"plan version must be 7, got 2: create a new plan ({file})"
+    assert str(refused.value) == f"plan version must be 9, got 2: create a new plan ({file})"
 
 
 @pytest.mark.parametrize(
