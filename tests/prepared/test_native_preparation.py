@@ -192,7 +192,7 @@ def test_the_log_counts_the_files_of_each_reader_and_a_setting_leaves_all_to_spa
         assert astuple(result.counts) == (4, 4, 0, 1)
         (batch,) = home.path.glob("prepared/orders/*/batch-*")
         assert [
-            name.name for name in batch.parent.iterdir() if name.name not in (".lock", "_listed.json", "contents")
+            name.name for name in batch.parent.iterdir() if name.name not in (".lock", "_listed.json", "_contents")
         ] == [batch.name]
         found.append(rows_of([*batch.glob("*.parquet")])[1])
     assert found[0] == found[1]

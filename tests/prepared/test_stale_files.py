@@ -316,7 +316,7 @@ def test_all_days_are_stale_if_the_contents_of_a_replaced_batch_are_missing(
     archive.write({"d2": append_line})
     archive.stale()
     (batch,) = tmp_path.glob("home/prepared/clicks/*/batch-*")
-    for path in tmp_path.glob("home/prepared/clicks/*/contents/*.json"):
+    for path in tmp_path.glob("home/prepared/clicks/*/_contents/*.json"):
         if path.stem != batch.name:
             path.unlink()
 

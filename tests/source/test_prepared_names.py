@@ -45,10 +45,10 @@ def test_the_contents_of_a_replaced_batch_are_removed_after_a_month_if_no_run_re
     source.remove_batches([first, second])
 
     def kept(read: str, age_days: int) -> set[str]:
-        for path in (source.folder / "contents").glob("*.json"):
+        for path in (source.folder / "_contents").glob("*.json"):
             os.utime(path, (time.time() - age_days * 86_400,) * 2)
         source.remove_unused_contents(lambda batch: batch == read)
-        return {path.stem for path in (source.folder / "contents").glob("*.json")}
+        return {path.stem for path in (source.folder / "_contents").glob("*.json")}
 
     assert kept(second.name, 29) == {first.name, second.name, third.name}
     assert kept(second.name, 31) == {second.name, third.name}

@@ -42,7 +42,7 @@ CONTENTS_SCHEMA = pa.schema(
 )
 """`file` is the position in the list of files; null if a transformation removed it. `slice_ms` is the start of the
 slice; null for records without an event time."""
-_FOLDER = "contents"
+_FOLDER = "_contents"
 _KEPT_MS = 30 * DAY_MS
 """Time for which the contents of a replaced batch are kept, even if no published run read the batch."""
 
