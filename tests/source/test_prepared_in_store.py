@@ -11,12 +11,12 @@ from tests.lake.store import BUCKET, Store
 
 from backstream.runs.home import Home
 from backstream.source.prepared import BatchCounts, PreparedBatch, PreparedSource
-from backstream.source.raw_contents import CONTENTS_SCHEMA, RawContents
+from backstream.source.raw_contents import RawContents, contents_schema
 from backstream.source.raw_files import RawFile
 from backstream.variables import CACHE_VARIABLE, WAREHOUSE_VARIABLE
 
 RAW = RawFile("s3://raw/a.json", 7, 1_000)
-CONTENTS = RawContents((RAW,), "", "", 60_000, CONTENTS_SCHEMA.empty_table())
+CONTENTS = RawContents((RAW,), "", "", 60_000, contents_schema().empty_table())
 
 
 @pytest.fixture

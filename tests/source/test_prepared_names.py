@@ -11,7 +11,7 @@ import pytest
 from backstream.runs.home import Home
 from backstream.source.copies import CopyFolder
 from backstream.source.prepared import BatchCounts, PreparedBatch, PreparedSource
-from backstream.source.raw_contents import CONTENTS_SCHEMA, RawContents
+from backstream.source.raw_contents import RawContents, contents_schema
 from backstream.source.raw_files import RawFile
 from backstream.source.user_files import list_user_files
 
@@ -23,7 +23,7 @@ def test_a_prepared_file_is_named_by_the_raw_files_of_its_batch_also_after_it_wa
     files = tuple(RawFile(f"/data/{name}", 1, 0) for name in ("a.json", "b.json"))
     with source.new_batch() as draft:
         draft.mkdir(parents=True)
-        contents = RawContents(files, "", "", 60_000, CONTENTS_SCHEMA.empty_table())
+        contents = RawContents(files, "", "", 60_000, contents_schema().empty_table())
         source.add_batch(PreparedBatch(draft, files, COUNTS), contents)
     (batch,) = source.batches()
     assert list_user_files(f"{batch.folder}/part-0.parquet") == ["/data/a.json", "/data/b.json"]
@@ -36,7 +36,7 @@ def test_a_prepared_file_is_named_by_the_raw_files_of_its_batch_also_after_it_wa
 
 def test_the_contents_of_a_replaced_batch_are_removed_after_a_month_if_no_run_read_it(tmp_path: Path) -> None:
     source = PreparedSource(tmp_path / "prepared/orders/0123")
-    contents = RawContents((), "", "", 60_000, CONTENTS_SCHEMA.empty_table())
+    contents = RawContents((), "", "", 60_000, contents_schema().empty_table())
     for _ in range(3):
         with source.new_batch() as draft:
             draft.mkdir(parents=True)

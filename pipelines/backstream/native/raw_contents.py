@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from backstream.definition.prepared_columns import ARRIVAL_TIME, EVENT_TIME, FILE, LINE
 from backstream.native.database import duckdb_version, open_database
 from backstream.native.sql import quote_name, quote_path, quote_text
-from backstream.source.raw_contents import CONTENTS_SCHEMA, MAX_SLICES, WIDTHS_MS, RawContents
+from backstream.source.raw_contents import MAX_SLICES, WIDTHS_MS, RawContents, contents_schema
 from backstream.source.raw_files import RawFile, path_in_records, path_of_uri
 
 if TYPE_CHECKING:
@@ -35,7 +35,9 @@ def summarize_contents(folder: Path, files: Sequence[RawFile], made_with: str) -
     paths = sorted(map(str, folder.glob("*.parquet")))
     columns = {name for path in paths for name in pq.read_schema(path).names}
     if not paths:
-        return RawContents(tuple(files), made_with, duckdb_version(), WIDTHS_MS[0], CONTENTS_SCHEMA.empty_table())
+        return RawContents(
+            tuple(files), made_with, duckdb_version(), WIDTHS_MS[0], contents_schema().empty_table()
+        )
     with open_database(_MEMORY_MB) as database:
         listed = ", ".join(map(quote_path, paths))
         file = FILE if FILE in columns else "NULL::VARCHAR"
@@ -85,6 +87,6 @@ def _with_file_numbers(rows: pa.Table, files: Sequence[RawFile]) -> pa.Table:
     number_by_path = {path_in_records(file.path): number for number, file in enumerate(files)}
     numbers = pa.array([number_by_path.get(path_of_uri(uri)) for uri in uris.dictionary.to_pylist()], pa.int32())
     return pa.table(
-        [pc.take(numbers, uris.indices), *(rows[name] for name in CONTENTS_SCHEMA.names[1:])],
-        schema=CONTENTS_SCHEMA,
+        [pc.take(numbers, uris.indices), *(rows[name] for name in contents_schema().names[1:])],
+        schema=contents_schema(),
     )

@@ -12,14 +12,14 @@ import time
 from collections.abc import Collection
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Self
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Self
 
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS
 from backstream.source.raw_files import RawFile
 from backstream.storage.files import load_json, remove_file, write_json, write_text
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 WIDTHS_MS: tuple[int, ...] = (
     MINUTE_MS,
@@ -31,20 +31,28 @@ WIDTHS_MS: tuple[int, ...] = (
 """The possible widths of slices. Each divides the next, so two summaries are comparable at the greater width."""
 MAX_SLICES = 250_000
 """The number of slices of a batch that its width is chosen for: a few MB for a batch of 256 MB."""
-CONTENTS_SCHEMA = pa.schema(
-    [
-        ("file", pa.int32()),
-        ("slice_ms", pa.int64()),
-        ("records", pa.int64()),
-        ("checksum", pa.uint64()),
-        ("first_arrival_ms", pa.int64()),
-    ]
-)
-"""`file` is the position in the list of files; null if a transformation removed it. `slice_ms` is the start of the
-slice; null for records without an event time."""
 _FOLDER = "_contents"
 _KEPT_MS = 30 * DAY_MS
 """Time for which the contents of a replaced batch are kept, even if no published run read the batch."""
+
+
+def contents_schema() -> pa.Schema:
+    """Return the columns of contents.
+
+    `file` is the position in the list of files; null if a transformation removed it. `slice_ms` is the start of the
+    slice; null for records without an event time.
+    """
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            ("file", pa.int32()),
+            ("slice_ms", pa.int64()),
+            ("records", pa.int64()),
+            ("checksum", pa.uint64()),
+            ("first_arrival_ms", pa.int64()),
+        ]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +64,7 @@ class RawContents:
         made_with: a digest of the code and the side inputs that changed the records.
         hashed_by: the name and version of the program that computed the hashes.
         width_ms: the width of a slice.
-        rows: a row per raw file and slice, see `CONTENTS_SCHEMA`.
+        rows: a row per raw file and slice, see `contents_schema`.
     """
 
     files: tuple[RawFile, ...]
@@ -71,13 +79,19 @@ class RawContents:
         path = _path(folder, batch)
         if not path.exists():
             return None
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
         content = load_json(path, "contents of raw files")
-        rows = pq.read_table(pa.BufferReader(base64.b64decode(content["rows"])), schema=CONTENTS_SCHEMA)
+        rows = pq.read_table(pa.BufferReader(base64.b64decode(content["rows"])), schema=contents_schema())
         files = tuple(RawFile(*values) for values in content["files"])
         return cls(files, content["made_with"], content["hashed_by"], content["width_ms"], rows)
 
     def write(self, folder: Path, batch: str) -> None:
         """Write the contents of a batch by atomic rename."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
         buffer = pa.BufferOutputStream()
         pq.write_table(self.rows, buffer, compression="zstd")
         content = {
