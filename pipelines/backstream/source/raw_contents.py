@@ -39,8 +39,8 @@ _KEPT_MS = 30 * DAY_MS
 def contents_schema() -> pa.Schema:
     """Return the columns of contents.
 
-    `file` is the position in the list of files; null if a transformation removed it. `slice_ms` is the start of the
-    slice; null for records without an event time.
+    `file` is the position in the list of files; null if a transformation removed it. `slice_ms` is the start of
+    the slice; null for records without an event time.
     """
     import pyarrow as pa
 
