@@ -163,6 +163,7 @@ def test_statsd_gets_each_metric_under_a_name_with_its_values_too(ask: Ask, answ
         f"{name}.published_rows:2|c",
         f"{name}.records.clicks.duplicate:0|c",
         f"{name}.records.clicks.on_time:2|c",
+        f"{name}.records:0|c",
         f"{name}.records:2|c",
         f"{name}.replaced_rows.clicks:0|c",
         f"{name}.replaced_rows:0|c",
