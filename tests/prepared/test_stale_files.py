@@ -288,6 +288,22 @@ def test_a_line_that_arrived_during_a_replay_changes_its_watermarks_and_a_later_
     assert archive.said() == ({}, {"first.jsonl": "renamed d1.jsonl"})
 
 
+def test_an_appended_record_makes_the_windows_of_its_copies_in_other_files_stale(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    archive = Archive(tmp_path, spark, f'{JSON}\ndeduplicate_on = ["page"]\ndeduplicate_within = "2d"')
+    files = {"d1": [click(605, "x"), click(705, "y")], "d2": [click(1440 + 5, "z"), click(1440 + 65, "w")]}
+    archive.write(files)
+    archive.publish([*files["d1"], *files["d2"]])
+
+    archive.write({"d2": [*files["d2"], click(545, "x")]})
+
+    staleness = archive.stale()
+    starts = [instant_text(window.window.start_ms) for each in staleness.days for window in each.windows]
+    assert starts == ["2024-03-01T09:00Z", "2024-03-01T10:00Z"]
+    assert list_reasons(staleness.days, staleness.changes) == [f"changed: {archive.path('d2')}, 1 more record"]
+
+
 def test_a_run_that_cannot_be_resumed_names_the_file_that_changed(spark: SparkSession, tmp_path: Path) -> None:
     archive = Archive(tmp_path, spark, JSON)
     archive.write({"d1": day(1), "d2": day(2)})

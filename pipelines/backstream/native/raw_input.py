@@ -7,7 +7,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -163,14 +163,14 @@ class RawInput:
             register_wanted(database, spans, source.key, self.plan.columns)
             paths = [disk.location_of(path) for path in list_group_files(groups)]
             rows = self._query_records(database, DuplicateQueries(source.identity, reading, groups, paths), whole)
-        paths = [describe_input_file(path) for path in paths]
         found: list[list[RawRecord]] = [[] for _ in spans]
         names = {name: column_alias(reading, name) for name in reading.types}
+        describe = cache(describe_input_file)
         for row in rows.to_pylist():
             place = (row["event_ms"], row["arrival_ms"], row["arrival_seq"], row["source_partition"])
             values = {name: row[alias] for name, alias in names.items()}
             uri = values.pop(FILE, None)
-            file = paths[row["file"]] if uri is None else path_of_uri(uri)
+            file = describe(paths[row["file"]]) if uri is None else path_of_uri(uri)
             found[row["target"]].append(RawRecord(*place, row["is_duplicate"], file, values))
         return found
 

@@ -137,7 +137,7 @@ def _count_slices(path: str, definition: Definition) -> pa.Table:
     values = zip(*(merged[name].to_pylist() for name in keys), strict=True) if keys else [()] * merged.num_rows
     columns = [pa.array([key_text(row) for row in values], pa.string())]
     columns += [merged[f"{name}_{function}"] for name, function in sums]
-    columns.append(_raw_paths(merged[FILE]) if files else pa.nulls(merged.num_rows, pa.string()))
+    columns.append(raw_paths_of(merged[FILE]) if files else pa.nulls(merged.num_rows, pa.string()))
     return pa.table(columns, schema=_SCHEMA)
 
 
@@ -162,9 +162,10 @@ def _group_by_slice(rows: pa.Table, definition: Definition, event_time: TimeColu
     return slices_by_key.rename_columns([renamed.get(name, name) for name in slices_by_key.column_names])
 
 
-def _raw_paths(uris: pa.ChunkedArray) -> pa.Array:
+def raw_paths_of(uris: pa.ChunkedArray | pa.Array) -> pa.Array:
     """Return the paths of raw files by their names in prepared files; few names repeat many times."""
-    encoded = uris.combine_chunks().dictionary_encode()
+    encoded = pa.chunked_array([uris]) if isinstance(uris, pa.Array) else uris
+    encoded = encoded.cast(pa.string()).combine_chunks().dictionary_encode()
     paths = pa.array([path_of_uri(uri) for uri in encoded.dictionary.to_pylist()], pa.string())
     return pc.take(paths, encoded.indices)
 

@@ -23,7 +23,7 @@ from backstream.source.key_index import KeyIndex, KeySlice
 from backstream.source.raw_contents import RawContents
 from backstream.source.raw_files import RawFile
 from backstream.source.reader import UnreadableError
-from backstream.source.record_ids import RecordIds
+from backstream.source.record_ids import RawSpans, RecordIds
 from backstream.source.time_columns import Longs
 from backstream.source.user_files import BatchPlace, find_copied_files
 from backstream.workflow.late_data.affected_rows import Mask
@@ -112,6 +112,15 @@ class ChangedFiles:
     moves: Mapping[str, FileChange]
     unknown: str | None = None
 
+    def removed_spans(self) -> Iterator[tuple[str, int, int]]:
+        """Yield the file, and the first and the last event time, of records that may have been removed."""
+        for file in self.removed:
+            yield (file.raw.path, *_span_of(file.input))
+        for change in self.batches:
+            for each in change.slices:
+                if each.before:
+                    yield change.path, each.start_ms, each.end_ms - 1
+
     def find_arrival_until(self, end_ms: int) -> str | None:
         """Return the first changed file with a record that arrived until an instant; None if there is none."""
         removed = [file.raw.path for file in self.removed]
@@ -153,8 +162,12 @@ class InputDifference:
 
     def sides(self, reach: Interval | None) -> tuple[list[InputFile], list[InputFile]]:
         """Return the removed and the added files that may hold events of an interval; None: any event."""
-        added = [self.inputs.files[at] for at in true_positions(self.is_added & self.inputs.may_hold(reach))]
+        added = [self.inputs.files[at] for at in _true_positions(self.is_added & self.inputs.may_hold(reach))]
         return [file for file in self.removed if file.rows and (reach is None or file.may_hold(reach))], added
+
+    def others(self) -> list[InputFile]:
+        """Return the files with records that both the plan and the source have."""
+        return [self.inputs.files[at] for at in _true_positions(~self.is_added & self.inputs.has_rows)]
 
     def __bool__(self) -> bool:
         """Return whether there is any file."""
@@ -270,40 +283,6 @@ class InputComparison:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class CopiesReach:
-    """The time before and after a changed record, in ms of event time, in which other records may be its copies.
-
-    A change of a record affects a copy only if the record comes before the copy in arrival order, with
-    `deduplicate_keep` `last` if it comes after it.
-    """
-
-    before_ms: int = 0
-    after_ms: int = 0
-
-    @classmethod
-    def of_changes(cls, source: Source, changed: Sequence[InputFile], others: Sequence[InputFile]) -> Self:
-        """Return the reach of records of changed files among those of other files."""
-        identity = source.identity
-        if not identity.columns or not changed or not others:
-            return cls()
-        is_first = identity.keep == "first"
-        if source.arrival_time is None:
-            return cls(0, identity.within_ms) if is_first else cls(identity.within_ms, 0)
-        earlier, later = (others, changed) if is_first else (changed, others)
-        last = [MAX_MS if file.max_arrival_ms is None else file.max_arrival_ms for file in earlier]
-        first = [MIN_MS if file.min_arrival_ms is None else file.min_arrival_ms for file in later]
-        return cls() if max(last) < min(first) else cls(identity.within_ms, identity.within_ms)
-
-    def around(self, first_ms: int, last_ms: int) -> Interval:
-        """Return the event times of copies of records between two instants, both included."""
-        return Interval(first_ms - self.before_ms, last_ms + self.after_ms + 1)
-
-    def toward(self, interval: Interval) -> Interval:
-        """Return the event times of the changed records that may affect records of an interval."""
-        return Interval(interval.start_ms - self.after_ms, interval.end_ms + self.before_ms)
-
-
 def _overlaps(change: SliceChange, reach: Interval) -> bool:
     return change.start_ms < reach.end_ms and change.end_ms > reach.start_ms
 
@@ -324,7 +303,46 @@ def _find_renamed(removed: Sequence[UserFile], added: Sequence[UserFile]) -> dic
     }
 
 
-def true_positions(mask: Mask) -> list[int]:
+@dataclass(frozen=True, slots=True)
+class CopiesReach:
+    """The time before and after a changed record, in ms of event time, in which other records may be its copies.
+
+    A change of a record affects a copy only if the record comes before the copy in arrival order, with
+    `deduplicate_keep` `last` if it comes after it.
+    """
+
+    before_ms: int = 0
+    after_ms: int = 0
+
+    @classmethod
+    def of_changes(cls, source: Source, changed: Sequence[InputFile], others: Sequence[InputFile]) -> Self:
+        """Return the reach of records of changed files among those of other files."""
+        identity = source.identity
+        if not identity.columns or not changed:
+            return cls()
+        is_first = identity.keep == "first"
+        if source.arrival_time is None:
+            return cls(0, identity.within_ms) if is_first else cls(identity.within_ms, 0)
+        if any(BatchPlace.from_input(file.path) for file in changed):
+            # Other records of the batch may be earlier or later.
+            return cls(identity.within_ms, identity.within_ms)
+        if not others:
+            return cls()
+        earlier, later = (others, changed) if is_first else (changed, others)
+        last = [MAX_MS if file.max_arrival_ms is None else file.max_arrival_ms for file in earlier]
+        first = [MIN_MS if file.min_arrival_ms is None else file.min_arrival_ms for file in later]
+        return cls() if max(last) < min(first) else cls(identity.within_ms, identity.within_ms)
+
+    def around(self, first_ms: int, last_ms: int) -> Interval:
+        """Return the event times of copies of records between two instants, both included."""
+        return Interval(first_ms - self.before_ms, last_ms + self.after_ms + 1)
+
+    def toward(self, interval: Interval) -> Interval:
+        """Return the event times of the changed records that may affect records of an interval."""
+        return Interval(interval.start_ms - self.after_ms, interval.end_ms + self.before_ms)
+
+
+def _true_positions(mask: Mask) -> list[int]:
     """Return the positions at which a mask is true."""
     positions: list[int] = np.flatnonzero(mask).tolist()
     return positions
@@ -360,26 +378,26 @@ def _count_changed(files: ChangedFiles) -> dict[str, int]:
 def list_copies(
     definition: Definition, files: ChangedFiles, others: Iterable[InputFile], reach: CopiesReach
 ) -> list[ChangedRecords]:
-    """Return the records of other files that may have become duplicates of a record of an added file.
+    """Return the records of other files that may have become duplicates of an added record.
 
     They are grouped by key and slice of event time. A damaged file has none.
     """
-    prepared = min((file.path for file in files.batches), default="")
-    added = [(file.input, file.raw.path) for file in files.added] + [(file, prepared) for file in files.prepared]
-    if reach == CopiesReach() or not added:
+    if reach == CopiesReach():
         return []
     ids = RecordIds(definition)
-    for file, path in added:
+    for file in files.added:
         with suppress(UnreadableError):
-            ids.add_file(file.path, path)
-    spans = [span_of(file) for file, _ in added]
-    start_ms, end_ms = min(first for first, _ in spans), max(last for _, last in spans)
-    near = [file for file in others if file.may_hold(reach.around(start_ms, end_ms))]
+            ids.add_file(file.input.path, file.raw.path)
+    for prepared in files.prepared:
+        with suppress(UnreadableError):
+            ids.add_prepared_file(prepared.path, [_added_spans(change) for change in files.batches])
+    if (span := ids.span()) is None:
+        return []
     width_ms, _ = slice_ms(definition.window.spec())
     bounds: dict[tuple[str, str, int], tuple[int, int]] = {}
-    for file in near:
+    for other in (other for other in (*others, *files.prepared) if other.may_hold(reach.around(*span))):
         with suppress(UnreadableError):
-            for copy in ids.find_copies(file.path):
+            for copy in ids.find_copies(other.path):
                 place = (copy.file, copy.key, copy.at_ms // width_ms)
                 first_ms, last_ms = bounds.get(place, (copy.at_ms, copy.at_ms))
                 bounds[place] = (min(first_ms, copy.at_ms), max(last_ms, copy.at_ms))
@@ -387,6 +405,11 @@ def list_copies(
         ChangedRecords(path, files.changes[path].kind, *between, 0, key, is_added=False)
         for (path, key, _), between in bounds.items()
     ]
+
+
+def _added_spans(change: RawFileChange) -> RawSpans:
+    spans = tuple(Interval(each.start_ms, each.end_ms) for each in change.slices if each.after)
+    return RawSpans(change.path, change.raw_path, spans)
 
 
 def _list_added_records(
@@ -435,11 +458,11 @@ def _scan_removed_file(file: UserFile, change: ChangeKind, index: KeyIndex) -> I
 
 
 def _records_of_any_key(file: UserFile, change: ChangeKind, more: int | None) -> ChangedRecords:
-    span = span_of(file.input)
+    span = _span_of(file.input)
     return ChangedRecords(file.raw.path, change, *span, more, is_added=False, is_of_any_key=True)
 
 
-def span_of(file: InputFile) -> tuple[int, int]:
+def _span_of(file: InputFile) -> tuple[int, int]:
     """Return the first and the last event time of a file; without bounds, the widest that can be computed with."""
     first_ms = -(2**62) if file.min_event_ms is None else file.min_event_ms
     last_ms = 2**62 if file.max_event_ms is None else file.max_event_ms

@@ -41,8 +41,6 @@ from backstream.workflow.late_data.changed_files import (
     InputDifference,
     list_changed_records,
     list_copies,
-    span_of,
-    true_positions,
 )
 from backstream.workflow.late_data.planned_inputs import PlanInputs, PlannedInputs
 from backstream.workflow.late_data.staleness import DefinitionChange, StaleDay, Staleness
@@ -212,7 +210,8 @@ def _find_run_changes(dataset: _Dataset, run_id: str, days: set[int]) -> _RunCha
     if path := _find_watermark_change(plan, definition, dataset.comparison, difference):
         reason = f"the watermarks would change: {path} arrived before the end of the replayed input"
         return _RunChanges(days, plan.mode, reasons=_whole_days(days, reason))
-    copies, others = _find_copies_reach(definition, difference)
+    others = difference.others() if definition.source.deduplicate_on else []
+    copies = _find_copies_reach(definition, difference, others)
     reach = _reach(definition, days, copies)
     files = dataset.comparison.compare(difference, reach)
     windows: tuple[_StaleWindowOfDay, ...] = ()
@@ -224,56 +223,38 @@ def _find_run_changes(dataset: _Dataset, run_id: str, days: set[int]) -> _RunCha
         reason = f"the state of the process function would change: {min(files.changes)}"
         reasons = _whole_days(days, reason)
     elif files.changes:
-        records = list_changed_records(definition, files, dataset.key_index(definition), reach)
-        is_replaced = _is_batch_replaced(definition, difference)
-        if not is_replaced:
-            records += list_copies(definition, files, others, copies)
+        index = dataset.key_index(definition)
+        records = list_changed_records(definition, files, index, reach)
+        records += list_copies(index.definition, files, others, copies)
         windows = _find_windows(dataset, definition, days, records)
         reasons = (
             *_find_uncertain_days(definition, days, records),
-            *_find_days_of_copies(dataset, run_id, days, files, copies, is_replaced=is_replaced),
+            *_find_days_of_copies(dataset, run_id, days, files, copies),
         )
     return _RunChanges(days, plan.mode, windows, reasons, files.changes, files.moves)
 
 
-def _find_copies_reach(definition: Definition, difference: InputDifference) -> tuple[CopiesReach, list[InputFile]]:
-    """Return how far from changed records the fates of others may have changed, and the files of these others."""
-    inputs = difference.inputs
-    others = [inputs.files[at] for at in true_positions(~difference.is_added & inputs.has_rows)]
-    changed = [
-        *difference.removed,
-        *(inputs.files[at] for at in true_positions(difference.is_added & inputs.has_rows)),
-    ]
-    # Unchanged records of a replaced batch are in new prepared files.
-    unchanged = [*others, *changed] if _is_batch_replaced(definition, difference) else others
-    return CopiesReach.of_changes(definition.source, changed, unchanged), others
-
-
-def _is_batch_replaced(definition: Definition, difference: InputDifference) -> bool:
-    """Return whether a raw file was prepared again, together with others that are as before."""
-    return reads_prepared_files(definition.source) and bool(difference.removed)
+def _find_copies_reach(
+    definition: Definition, difference: InputDifference, others: Sequence[InputFile]
+) -> CopiesReach:
+    """Return how far from the records of changed files the fates of others may have changed."""
+    if not definition.source.deduplicate_on:
+        return CopiesReach()
+    removed, added = difference.sides(None)
+    return CopiesReach.of_changes(definition.source, [*removed, *added], others)
 
 
 def _find_days_of_copies(
-    dataset: _Dataset, run_id: str, days: set[int], files: ChangedFiles, copies: CopiesReach, *, is_replaced: bool
+    dataset: _Dataset, run_id: str, days: set[int], files: ChangedFiles, copies: CopiesReach
 ) -> Iterator[_StaleReason]:
-    """Yield the days of records that a changed record may have made duplicates, or that may count now.
-
-    They may have no rows yet. Of a batch that was replaced, the ids of unchanged records are not compared.
-    """
-    if copies == CopiesReach():
+    """Yield the days of records that a removed record may have made duplicates: they may have no rows yet."""
+    removed = [] if copies == CopiesReach() else list(files.removed_spans())
+    if not removed or _is_without_duplicates(dataset.home.run(dataset.name, run_id)):
         return
     within = duration_text(dataset.definition.source.deduplicate_within)
-    spans = [
-        (file.path, change.start_ms, change.end_ms - 1)
-        for file in (files.batches if is_replaced else ())
-        for change in file.slices
-    ]
-    if files.removed and not _is_without_duplicates(dataset.home.run(dataset.name, run_id)):
-        spans += [(file.raw.path, *span_of(file.input)) for file in files.removed]
-    for path, first_ms, last_ms in spans:
+    for path, first_ms, last_ms in removed:
         near = copies.around(first_ms, last_ms)
-        reason = f"duplicates of changed records may count now, up to {within} from the records of {path}"
+        reason = f"duplicates of removed records may count now, up to {within} from the records of {path}"
         found = (day_ms for day_ms in days if near.overlaps(Interval(day_ms, day_ms + DAY_MS)))
         yield from _whole_days(found, reason)
 
