@@ -24,6 +24,10 @@ _LOGICAL_TYPES = {
 }
 
 
+_EMPTY = {"orc", "avro"}
+"""Formats of which Spark reads a file of 0 bytes as no records."""
+
+
 def load_column_types(format_name: str, path: str) -> Mapping[str, str]:
     """Return the Spark SQL type of each column of a file; a type that Spark lacks has its own name.
 
@@ -38,6 +42,8 @@ def load_column_types(format_name: str, path: str) -> Mapping[str, str]:
         UnreadableError: when the file is damaged.
     """
     try:
+        if format_name in _EMPTY and not Path(path).stat().st_size:
+            return {}
         return dict(_READERS[format_name](path))
     except FileNotFoundError:
         raise
