@@ -71,6 +71,13 @@ def test_a_missing_or_wrong_value_is_named_by_its_key(lines: Lines, said: str) -
     assert refusal(lines) == f"{said} (clicks.toml)"
 
 
+def test_days_of_a_time_zone_are_refused_with_another_way() -> None:
+    assert refusal({"window.time_zone": '"Europe/Berlin"'}) == (
+        "window.time_zone is not a known key: windows have a fixed length in UTC (clicks.toml)\n\n"
+        'hint: for days of a time zone, use size = "1h", and sum the windows by local day in a query'
+    )
+
+
 JSON = {"source.format": '"json"', "source.columns": '{ ts = "string" }'}
 
 
