@@ -28,6 +28,7 @@ from backstream.native.preparation.text_check import (
     LineFile,
     TextFileError,
     TextForm,
+    is_utf8,
     require_encoding,
     split_line,
 )
@@ -250,17 +251,9 @@ def _require_finite_utf8(content: bytes, lines: Lines) -> None:
     if positions := [match.start() for pattern in patterns for match in pattern.finditer(content)]:
         msg = "a number is not finite"
         raise UnusualRowsError(msg, lines.find_rows(positions))
-    if not content.isascii() and not _is_utf8(content):
+    if not content.isascii() and not is_utf8(content):
         msg = "a line is not valid UTF-8"
-        raise UnusualRowsError(msg, np.array([not _is_utf8(line) for line in lines]))
-
-
-def _is_utf8(content: bytes) -> bool:
-    try:
-        content.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+        raise UnusualRowsError(msg, np.array([not is_utf8(line) for line in lines]))
 
 
 def _locate(reason: str, content: bytes, lines: Lines) -> UnusualLinesError:

@@ -115,7 +115,7 @@ def is_ordinary(piece: Piece, form: TextForm, limit: int | None = None) -> bool:
     try:
         for block in read_line_blocks(piece):
             lines, in_block = Lines.from_block(block)
-            if not (_is_utf8(block) and _find_ordinary_lines(lines, form).all()):
+            if not (is_utf8(block) and _find_ordinary_lines(lines, form).all()):
                 return False
             count += in_block
             if limit is not None and count >= limit:
@@ -465,7 +465,8 @@ def _read_decoded(piece: Piece, form: TextForm) -> Iterator[str]:
                 return
 
 
-def _is_utf8(content: bytes) -> bool:
+def is_utf8(content: bytes) -> bool:
+    """Return whether bytes are valid UTF-8."""
     try:
         content.decode()
     except UnicodeDecodeError:
