@@ -94,7 +94,7 @@ DOUBLES = {
     "40.712775999999998": 0, "-1e-400": 1, "1e400": 1, "12345678.123456789": 0, "1234567890123456789e-9": 1,
     "0.10000000000000001": 0, "-1765233417000000001": 1, "1E+2": 0, "1.5e300": 0,
 }  # fmt: skip
-"""Whether the digits of a number get lost in a double, by the number."""
+"""True by the number if its digits get lost in a double."""
 
 
 @pytest.mark.parametrize("form", ['"x": %s', '"x":%s', '"x" :\t %s', '"\\u0078": %s', '"p": {"x": %s}'])

@@ -110,7 +110,7 @@ def is_ordinary(piece: Piece, form: TextForm, limit: int | None = None) -> bool:
     if form.is_rewritten:
         return False
     if form.is_multi_line:
-        return _is_ordinary_csv(piece, form)
+        return piece.start > 0 or _is_ordinary_csv(piece, form)  # the first piece stands for the whole file
     count = 0
     try:
         for block in read_line_blocks(piece):

@@ -26,10 +26,10 @@ from backstream.native.preparation.text_check import (
 from backstream.source.files import read_error_text
 from backstream.source.reader import UnreadableError
 from backstream.source.text_files import require_known_compressions
+from backstream.spark.preparation.raw_records import TEXT_FORMATS
 from backstream.spark.preparation.settings import LineFiles, Preparation
 from backstream.spark.session import ship_package
 
-_FORMATS = ("json", "csv")
 _HADOOP_BLOCKS = (".lz4", ".snappy")
 """Compressions that only Spark reads."""
 _MAX_LOCAL_BYTES = 8 * 2**20
@@ -81,7 +81,7 @@ def rewrite_text_files(
     Raises:
         UnreadableError: when a file is not in the form that the options of the source say.
     """
-    if source.format not in _FORMATS:
+    if source.format not in TEXT_FORMATS:
         return LineFiles(folder)
     require_known_compressions(source, paths)
     form = TextForm.from_options(source.format, source.options, source.records)
