@@ -119,7 +119,7 @@ def require_published(plan: Plan, s3: Store) -> None:
         "source_partition": "A",
         "arrival_time": "2024-03-02 00:00:00",
         "record": '{"happened_at":null,"arrived_at":"2024-03-02T00:00:00.000Z","origin":"A","seq":1000000,'
-        '"key":"x","value":null}',
+        '"key":"x","value":null,"device":null,"counter":null}',
     }
     checks = {check.expectation: check for check in Audit.read(plan.folder.audit_result).checks}
     assert checks["verify"].outcome is CheckOutcome.PASS

@@ -18,7 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.source.days import damage_pages, write_days
 from tests.source.test_inputs import empty
-from tests.workflow.history import CLICKS, COLUMNS, at, planned, write_clicks, write_definition
+from tests.workflow.history import AT_ONE_TIME, CLICKS, COLUMNS, at, planned, write_clicks, write_definition
 
 from backstream.errors import ContractError
 from backstream.eventtime.instants import epoch_ms
@@ -215,7 +215,7 @@ def damaged(tmp_path: Path) -> Path:
 def test_damaged_pages_fail_only_runs_that_read_them_with_a_short_error(
     spark: SparkSession, damaged: Path
 ) -> None:
-    definition = write_definition(damaged)
+    definition = write_definition(damaged, AT_ONE_TIME)
     sound = [planned(damaged, definition, f"2024-03-0{day}", f"2024-03-0{day + 1}") for day in (1, 3)]
     for plan in sound:
         assert sum_fates(list(replay_chunks(spark, plan, plan.chunks))) == {"A": {"on_time": 1}}
@@ -260,7 +260,7 @@ def test_a_damaged_file_is_named_as_it_is_called(spark: SparkSession, tmp_path: 
 def test_a_session_that_reaches_into_a_damaged_file_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     #  file   a            b           c (damaged)
     #  event  1T23:50      2T00:30     2T01:20       gap 1h: one session
-    text = CLICKS.replace('kind = "tumbling"\nsize = "1h"', 'kind = "session"\ngap = "1h"')
+    text = AT_ONE_TIME.replace('kind = "tumbling"\nsize = "1h"', 'kind = "session"\ngap = "1h"')
     for number, (name, moment) in enumerate({"a": "1 23:50", "b": "2 00:30", "c": "2 01:20"}.items()):
         write_clicks(tmp_path / f"data/{name}.parquet", [(at(moment), at(moment), "A", number, "home")])
     definition = write_definition(tmp_path, text)
