@@ -210,6 +210,72 @@ def test_a_local_time_without_zone_is_refused_with_what_to_write() -> None:
 
 @pytest.mark.parametrize("text", ['"2013-02-01T05:00Z"', "2013-02-01T00:00:00-05:00"])
 def test_an_instant_may_be_text_or_a_time_of_toml(text: str) -> None:
-    clicks = parse_definition(written({"watermark.clock_start": text}), "clicks.toml")
+    clicks = parse_definition(
+        written({"watermark.strategy": '"monotonous"', "watermark.clock_start": text}), "clicks.toml"
+    )
 
     assert clicks.watermark.clock_start == 1_359_694_800_000
+
+
+BOUNDED = {"watermark.strategy": '"bounded_out_of_orderness"'}
+BOUNDED_INSTEAD = "got 5s: set strategy to 'bounded_out_of_orderness'"
+
+
+@pytest.mark.parametrize(
+    ("lines", "error"),
+    [
+        (
+            {"watermark.delay": '"5s"'},
+            f"watermark.delay has no meaning with strategy = 'none', {BOUNDED_INSTEAD}",
+        ),
+        (
+            {"watermark": '{ strategy = "monotonous", delay = "5s" }'},
+            f"watermark.delay has no meaning with strategy = 'monotonous', {BOUNDED_INSTEAD}",
+        ),
+        (
+            {"watermark.idle_timeout": '"1m"'},
+            "watermark.idle_timeout has no meaning with strategy = 'none', got 1m",
+        ),
+        (
+            BOUNDED | {"watermark.idle_timeout": '"1m"', "watermark.emit_interval": '"0s"'},
+            "watermark.idle_timeout has no meaning with emit_interval = '0s', got 1m: idleness is found at ticks",
+        ),
+        (
+            {"lateness.allowed": '"1h"'},
+            "lateness.allowed has no meaning without watermarks: set watermark.strategy, got 1h",
+        ),
+        (
+            {"source.arrival_time": '"at"', "time": '"processing"', "lateness.allowed": '"1h"'},
+            'lateness.allowed has no meaning with time = "processing", in which no record is late, got 1h',
+        ),
+        *(
+            (
+                {f"watermark.{key}": value},
+                f"watermark.{key} has no meaning without watermarks: set watermark.strategy",
+            )
+            for key, value in (
+                ("emit_interval", '"1s"'),
+                ("topology", '"operator"'),
+                ("finished_partitions", '"release"'),
+                ("clock_start", '"2024-03-01T00:00Z"'),
+            )
+        ),
+        *(
+            (
+                BOUNDED | {"watermark.emit": '"micro_batch"', f"watermark.{key}": value},
+                f"watermark {key} has no meaning with emit = 'micro_batch', with one maximum of all partitions",
+            )
+            for key, value in (
+                ("topology", '"operator"'),
+                ("finished_partitions", '"release"'),
+                ("idle_timeout", '"1m"'),
+            )
+        ),
+        (
+            {"source.arrival_time_unit": '"ms"'},
+            "source arrival_time_unit has no meaning without arrival_time",
+        ),
+    ],
+)
+def test_a_key_without_effect_is_refused(lines: Lines, error: str) -> None:
+    assert refusal(lines) == f"{error} (clicks.toml)"

@@ -18,9 +18,9 @@ from backstream.definition.model import Definition
 from backstream.definition.prepared import as_copied, as_prepared, is_copied, is_prepared, with_united_source
 from backstream.definition.source_section import SideInput, Source
 from backstream.definition.values import DURATION_PATTERN
+from backstream.definition.watermark_sections import DELAYED
 from backstream.errors import PlanError, SpecError, format_problems
 from backstream.eventtime.instants import duration_text
-from backstream.eventtime.watermark_generators import StrategyKind
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.settings import fill_references, project_environment
@@ -195,9 +195,6 @@ def _key_of(location: tuple[int | str, ...]) -> str:
     ]
     return ".".join(map(str, parts))
 
-
-DELAYED = (StrategyKind.BOUNDED, StrategyKind.PUNCTUATED, StrategyKind.TIME_LAG)
-"""Strategies that use `watermark.delay`."""
 
 OVERRIDABLE = (
     "watermark.delay",

@@ -28,7 +28,7 @@ from backstream.definition.result_sections import (
 from backstream.definition.run_sections import Approval, Backfill, Publish, Quality
 from backstream.definition.source_section import SHARED_KEYS, SideInput, Source
 from backstream.definition.values import Name, Section
-from backstream.definition.watermark_sections import LatenessSection, WatermarkSection
+from backstream.definition.watermark_sections import LatenessSection, WatermarkSection, find_unused_keys
 from backstream.eventtime.emission import Emission, EmissionModel
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, duration_text
 from backstream.eventtime.union import SEPARATOR, UnionSource, source_name
@@ -223,15 +223,35 @@ class Definition(Section):
             problems.append(f"backfill.chunk must be a multiple of the window's {unit}, got {chunk}")
         if chunk_ms % DAY_MS:
             problems.append(f"backfill.chunk must be whole days (the lake's unit), got {chunk}")
-        own_kinds = {part.watermark.strategy for part in self.source.parts if part.watermark}
-        if self.time is TimeKind.PROCESSING and {self.watermark.strategy, *own_kinds} != {StrategyKind.NONE}:
+        if self.time is TimeKind.PROCESSING and self._has_watermarks:
             problems.append(
                 'watermark.strategy must be "none" with time = "processing", in which no record is late'
             )
         if self.time is not TimeKind.EVENT and self.source.arrival_time is None:
             problems.append(f"source.arrival_time is missing, but time = {self.time.value!r} needs it")
-        problems += self._side_input_problems()
-        return problems + self._result_problems() + self._name_problems() + list(self._union_problems())
+        problems += self._side_input_problems() + self._result_problems() + self._name_problems()
+        return [*problems, *self._union_problems(), *self._unused_watermark_keys()]
+
+    @property
+    def _has_watermarks(self) -> bool:
+        own = {part.watermark.strategy for part in self.source.parts if part.watermark}
+        return {self.watermark.strategy, *own} != {StrategyKind.NONE}
+
+    def _unused_watermark_keys(self) -> Iterator[str]:
+        """Yield a problem for each key of watermarks and lateness that has no effect."""
+        places = {f"source.{number}.watermark": part.watermark for number, part in enumerate(self.source.parts)}
+        for place, section in {"watermark": self.watermark, **places}.items():
+            yield from (f"{place}.{sentence}" for sentence in (find_unused_keys(section) if section else ()))
+        if self._has_watermarks:
+            return
+        reason = "without watermarks: set watermark.strategy"
+        if self.time is TimeKind.PROCESSING:
+            reason = 'with time = "processing", in which no record is late'
+        if self.lateness.allowed:
+            yield f"lateness.allowed has no meaning {reason}, got {duration_text(self.lateness.allowed)}"
+        for key in ("emit_interval", "topology", "finished_partitions", "clock_start"):
+            if getattr(self.watermark, key) != WatermarkSection.model_fields[key].default:
+                yield f"watermark.{key} has no meaning {reason}"
 
     def _side_input_problems(self) -> list[str]:
         if any(part.transform for part in self.source.parts or (self.source,)):

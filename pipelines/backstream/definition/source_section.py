@@ -221,6 +221,9 @@ class Source(StoredRecords):
             if unit and pattern:
                 msg = f"{key}_unit is for numbers and {key}_pattern for text: only one can be set"
                 raise ValueError(msg)
+            if (unit or pattern) and getattr(self, key) is None:
+                msg = f"{key}_{'unit' if unit else 'pattern'} has no meaning without {key}"
+                raise ValueError(msg)
         if self.partition_filter and self.format == "iceberg":
             msg = "partition_filter is for folders, and an Iceberg table has metadata: use where instead"
             raise ValueError(msg)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -14,6 +14,7 @@ from pydantic import (
 
 from backstream.definition.values import Instant, NonNegativeDuration, Section, UserCodeName
 from backstream.eventtime.emission import Emission, EmissionModel, Topology
+from backstream.eventtime.instants import duration_text
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
 
 _GENERATORS = [kind.value for kind in StrategyKind if kind is not StrategyKind.PER_SOURCE]
@@ -96,6 +97,10 @@ class WatermarkSection(Section):
         if self.emit is not EmissionModel.TICK and self.strategy not in _MAX_BASED:
             msg = f"emit = {self.emit.value!r} needs monotonous or bounded_out_of_orderness watermarks"
             raise ValueError(msg)
+        for key in _SPLIT_KEYS if self.emit is EmissionModel.MICRO_BATCH else ():
+            if getattr(self, key) != type(self).model_fields[key].default:
+                msg = f"{key} has no meaning with emit = 'micro_batch', with one maximum of all partitions"
+                raise ValueError(msg)
         return self
 
 
@@ -109,6 +114,9 @@ def _require_keys_of_strategy(strategy: StrategyKind, values: Mapping[str, str |
             raise ValueError(msg)
 
 
+_SPLIT_KEYS = ("topology", "idle_timeout", "finished_partitions")
+"""Keys about single partitions."""
+
 _STRATEGY_KEYS = (
     ("marker", StrategyKind.PUNCTUATED, StrategyKind.CUSTOM),
     ("class", StrategyKind.CUSTOM, StrategyKind.CUSTOM),
@@ -117,6 +125,26 @@ _STRATEGY_KEYS = (
 
 
 _MAX_BASED = (StrategyKind.MONOTONOUS, StrategyKind.BOUNDED)
+
+DELAYED = (StrategyKind.BOUNDED, StrategyKind.PUNCTUATED, StrategyKind.TIME_LAG)
+"""Strategies that use `watermark.delay`."""
+
+
+def find_unused_keys(section: WatermarkSection | SourceWatermark) -> Iterator[str]:
+    """Yield a sentence for each key that has no effect beside the other keys of its section."""
+    strategy = section.strategy
+    if section.delay and strategy not in DELAYED:
+        yield (
+            f"delay has no meaning with strategy = {strategy.value!r}, got {duration_text(section.delay)}:"
+            f" set strategy to {StrategyKind.BOUNDED.value!r}"
+        )
+    if not section.idle_timeout:
+        return
+    timeout = duration_text(section.idle_timeout)
+    if strategy is StrategyKind.NONE:
+        yield f"idle_timeout has no meaning with strategy = 'none', got {timeout}"
+    elif isinstance(section, WatermarkSection) and not section.emit_interval:
+        yield f"idle_timeout has no meaning with emit_interval = '0s', got {timeout}: idleness is found at ticks"
 
 
 class LatenessSection(Section):

@@ -12,8 +12,9 @@ from typing import Any
 
 from airflow.sdk import Param
 
-from backstream.definition.loader import DELAYED, reason_against_mode
+from backstream.definition.loader import reason_against_mode
 from backstream.definition.model import Definition
+from backstream.definition.watermark_sections import DELAYED
 from backstream.eventtime.instants import DAY_MS, duration_text, instant_text, utc_datetime
 from backstream.eventtime.watermark_generators import StrategyKind
 from backstream.orchestration.params import AS_DEFINED
