@@ -107,7 +107,7 @@ def definition_of(folder: Path, **sections: Mapping[str, Any]) -> dict[str, Any]
             "emit_interval": "30s",
             "idle_timeout": "1h",
         },
-        **({} if "processing" in sections.values() else {"lateness": {"allowed": "1h"}}),
+        "lateness": {"allowed": "1h"},
         **sections,
         # What is tested here are Spark's own kernels, if nothing else is said.
         "backfill": {"engine": "spark", **sections.get("backfill", {})},

@@ -48,7 +48,11 @@ STREAMS: dict[str, dict[str, Any]] = {
     "operator": {"watermark": {**BOUNDED, "topology": "operator", "idle_timeout": "1h"}},
     "ended partitions": {"watermark": {**BOUNDED, "finished_partitions": "release"}},
     "ingestion time": {"time": "ingestion", "watermark": BOUNDED},
-    "processing time": {"time": "processing", "watermark": {"strategy": "none"}},
+    "processing time": {
+        "time": "processing",
+        "watermark": {"strategy": "none"},
+        "lateness": {"allowed": "0s"},
+    },
 }
 
 
