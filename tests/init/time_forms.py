@@ -78,6 +78,9 @@ FORMS: Mapping[str, Form] = {
         event_time=f"regexp_replace({NO_WEEKDAY}, ' +', ' ')",
     ),
     "java date": _strftime("MMM dd HH:mm:ss z yyyy", "%a %b %d %H:%M:%S UTC %Y", event_time=NO_WEEKDAY),
+    "ctime with an offset": _strftime(
+        "MMM dd HH:mm:ss Z yyyy", "%a %b %d %H:%M:%S +0000 %Y", event_time=NO_WEEKDAY
+    ),
     "javascript": _strftime(
         "MMM dd yyyy HH:mm:ss Z",
         "%a %b %d %Y %H:%M:%S GMT+0000 (Coordinated Universal Time)",
@@ -141,6 +144,21 @@ FORMS: Mapping[str, Form] = {
         lambda at: {"day": f"{at:%Y-%m-%d}", "hour": str(at.hour)},
         timedelta(hours=1),
         {"event_time": "date_time", "event_time_pattern": "yyyy-MM-dd H"},
+    ),
+    "date and time with dots": Form(
+        lambda at: {"Date": f"{at:%d/%m/%Y}", "Time": f"{at:%H.%M.%S}"},
+        SECOND,
+        {"event_time": "date_time", "event_time_pattern": "dd/MM/yyyy HH.mm.ss"},
+    ),
+    "year, month, and day": Form(
+        lambda at: {"year": str(at.year), "month": str(at.month), "day": str(at.day)},
+        DAY,
+        {"event_time": "date", "event_time_pattern": "yyyy-M-d"},
+    ),
+    "year, month, day, and hour": Form(
+        lambda at: {"Year": str(at.year), "Month": str(at.month), "Day": str(at.day), "Hour": str(at.hour)},
+        timedelta(hours=1),
+        {"event_time": "date_time", "event_time_pattern": "yyyy-M-d H"},
     ),
 }
 

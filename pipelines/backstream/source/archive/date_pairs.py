@@ -1,4 +1,4 @@
-"""Find dates and clocks that are in two columns, and join them."""
+"""Find dates and clocks that are in several columns, and join them."""
 
 from __future__ import annotations
 
@@ -11,21 +11,49 @@ from backstream.source.archive.name_words import CLOCK_WORDS, DATE_WORDS, words_
 from backstream.source.archive.times import base_expression, find_times
 
 _CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2}([.,]\d{1,9})?)?( ?[AP]M)?( ?(Z|[+-]\d{2}:?\d{2}))?", re.IGNORECASE)
+_CLOCK_WITH_DOTS = re.compile(r"\d{1,2}\.\d{2}\.\d{2}")
+"""This can be a date as well, so the name of the column decides."""
 _HOURS = range(24)
+_NUMBERS_OF_A_DATE = {"year": range(1990, 2100), "month": range(1, 13), "day": range(1, 32)}
+"""Names of columns that are a date together, with the numbers that they hold."""
 
 
 def join_dates_and_clocks(columns: Sequence[ColumnProfile]) -> list[ColumnProfile]:
-    """Return a derived column per date that has its time of day in another column, such as `date` and `time`."""
-    dates = [time.column for time in find_times(columns) if time.is_whole_days and time.column.kind in _DATE_KINDS]
+    """Return a derived column per date that has its time of day in another column, such as `date` and `time`.
+
+    If no column holds times, the numbers of `year`, `month`, and `day` are a date, with `hour` if there is one.
+    """
+    found = find_times(columns)
+    dates = [time.column for time in found if time.is_whole_days and time.column.kind in _DATE_KINDS]
+    numbers = [] if found else _join_numbers(columns)
     clocks = [column for column in columns if _holds_clocks(column)]
     taken = {column.path.lower() for column in columns}
     joined = []
-    for day in dates:
+    for day in [*dates, *numbers]:
         same = [clock for clock in clocks if _parent(clock) == _parent(day)]
         named = [clock for clock in same if _rest(clock) == _rest(day)]
-        if len(named) == 1 or (len(dates) == len(same) == 1):
+        if len(named) == 1 or (len(dates) + len(numbers) == len(same) == 1):
             joined.append(_join(day, (named or same)[0], taken))
-    return joined
+    return joined or numbers
+
+
+def _join_numbers(columns: Sequence[ColumnProfile]) -> list[ColumnProfile]:
+    """Return the date whose year, month, and day are columns of numbers, as a derived column of texts."""
+    parts = []
+    for name, numbers in _NUMBERS_OF_A_DATE.items():
+        parts += [
+            column
+            for column in columns
+            if column.name == name and column.kind == "bigint" and not column.is_folder
+            if _all(column.present, numbers.__contains__)
+        ][:1]
+    taken = {column.path.lower() for column in columns}
+    if len(parts) < len(_NUMBERS_OF_A_DATE) or "date" in taken:
+        return []
+    rows = zip(*(column.values for column in parts), strict=True)
+    values = [None if None in row else "-".join(map(str, row)) for row in rows]
+    sql = ", ".join(column.sql for column in parts)
+    return [ColumnProfile("date", "string", values, derived=f"concat_ws('-', {sql})")]
 
 
 _DATE_KINDS = ("string", "bigint", "date")
@@ -36,7 +64,10 @@ def _holds_clocks(column: ColumnProfile) -> bool:
     if column.kind == "bigint":
         is_hour = not {"hour", "hr", "hours"}.isdisjoint(words_of(column.path))
         return is_hour and _all(column.present, lambda value: value in _HOURS)
-    return column.kind == "string" and _all(column.present, lambda value: bool(_CLOCK.fullmatch(str(value))))
+    forms = [_CLOCK, *([] if CLOCK_WORDS.isdisjoint(words_of(column.path)) else [_CLOCK_WITH_DOTS])]
+    return column.kind == "string" and _all(
+        column.present, lambda value: any(form.fullmatch(str(value)) for form in forms)
+    )
 
 
 def _all(values: Sequence[Any], is_right: Callable[[Any], bool]) -> bool:
@@ -61,5 +92,5 @@ def _join(day: ColumnProfile, clock: ColumnProfile, taken: Iterable[str]) -> Col
         None if date is None or time is None else f"{date} {time}"
         for date, time in zip(day.values, clock.values, strict=True)
     ]
-    sql = f"concat({base_expression(day)}, ' ', {base_expression(clock)})"
+    sql = f"concat({day.derived or base_expression(day)}, ' ', {base_expression(clock)})"
     return ColumnProfile(name, "string", values, derived=sql)

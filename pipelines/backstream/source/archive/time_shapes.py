@@ -18,6 +18,8 @@ _SHORT_MONTHS = frozenset(month[:3] for month in _MONTHS)
 _WEEKDAY = r"(?:mon|tue|tues|wed|wednes|thu|thurs|fri|sat|satur|sun)(?:day)?"
 _CLOCK = re.compile(r"(?<!\d)(\d{1,2}):(\d{2})(?::(\d{2})([.,:]\d{1,9})?)?(?!\d)")
 _OFFSET = re.compile(r"([+-]\d{2}(?::?\d{2})?|[A-Z][a-z]+/[A-Za-z_]+(?:/[A-Za-z_]+)?)(\]?)$")
+_OFFSET_BEFORE_YEAR = re.compile(r"( ?)([+-]\d{2}:?\d{2})(?= \d{4}$)")
+"""The offset of `Mar 01 08:00:00 +0000 2024`, the order of C's `ctime`."""
 _CLOCK_WORDS = {"h", "hrs", "uhr"}
 _MAX_LENGTH = 60
 """Maximum length of a text that is taken for a time."""
@@ -111,7 +113,12 @@ def _split_at_zone(text: str, zone: re.Match[str] | None) -> list[_Item] | None:
     body = text[: zone.start()] if zone else text
     if clock := _CLOCK.search(body):
         items = [*_split_tokens(body[: clock.start()]), *_clock_items(clock)]
-        items += map(_zone_item, _split_tokens(body[clock.end() :]))
+        rest = body[clock.end() :]
+        if offset := _OFFSET_BEFORE_YEAR.match(rest):
+            items += [_Item("literal", offset[1])] if offset[1] else []
+            items.append(_Item("offset", offset[2]))
+            rest = rest[offset.end() :]
+        items += map(_zone_item, _split_tokens(rest))
     else:
         items = _with_clock_of_numbers(_split_tokens(body))
     if zone:
