@@ -225,11 +225,14 @@ def test_a_changed_and_a_removed_file_are_prepared_again(tmp_path: Path) -> None
     made.write_json(tmp_path / "data", "1.json", events[20:30])
     run()
     assert published(home, "payload_user_id") == sums_by_hour(events[:30] + events[40:])
-    (tmp_path / "data/2.json").unlink()
-    with pytest.raises(QualityError, match=f"removed: {tmp_path}/data/2.json;"):
+    (tmp_path / "data/2.json").rename(tmp_path / "data/3.json")
+    run()
+    assert published(home, "payload_user_id") == sums_by_hour(events[:30] + events[40:])
+    (tmp_path / "data/3.json").unlink()
+    with pytest.raises(QualityError, match=f"removed: {tmp_path}/data/3.json;"):
         run()
     backstream.run(
-        definition, "2024-03-01", "2024-03-03", home=home.path, allow_unsealed=True, gate_override="2 was a test"
+        definition, "2024-03-01", "2024-03-03", home=home.path, allow_unsealed=True, gate_override="3 was a test"
     )
     assert published(home, "payload_user_id") == sums_by_hour(events[:30])
 

@@ -263,6 +263,19 @@ def test_missing_files_that_published_runs_read_are_reported(
     )
 
 
+def test_a_renamed_file_is_not_removed(tmp_path: Path) -> None:
+    write_days(tmp_path, 1, 2)
+    publish_days(tmp_path, 1, 2)
+    for name in ("1", "2"):
+        (tmp_path / f"data/{name}.parquet").rename(tmp_path / f"data/{name}b.parquet")
+    assert not planned(tmp_path, write_definition(tmp_path), "2024-03-01", "2024-03-03").removed
+
+    os.utime(tmp_path / "data/2b.parquet", (1, 1))  # it may be another file
+
+    plan = planned(tmp_path, write_definition(tmp_path), "2024-03-01", "2024-03-03")
+    assert plan.removed == FileList(1, (f"{tmp_path}/data/2.parquet",))
+
+
 def test_only_the_newest_run_of_a_day_determines_its_expected_files(tmp_path: Path) -> None:
     write_days(tmp_path, 1)
     write_clicks(tmp_path / "data/1b.parquet", [(at("1 07:00"), at("1 07:01"), "A", 9, "home")])

@@ -139,7 +139,7 @@ def _to_plan(request: PlanRequest, scope: RunScope, source: _RunSource, definiti
         prepared=prepared.counts,
         damaged=source.files.damaged,
         code={code.target: code.source_hash() for code in definition.user_code},
-        removed=find_removed_files(scope.home, definition.name, definition.source, source.listed.paths, interval),
+        removed=_find_removed_files(scope, source),
         unopened=prepared.listing.unopened,
         equal_files=_find_equal_files(definition.source, source.inputs, prepared.listing.equal_files),
         misplaced=prepared.misplaced,
@@ -148,6 +148,11 @@ def _to_plan(request: PlanRequest, scope: RunScope, source: _RunSource, definiti
         source_snapshots=find_source_snapshots(definition.source),
         side_inputs=prepared.side_inputs,
     )
+
+
+def _find_removed_files(scope: RunScope, source: _RunSource) -> FileList:
+    files = dict.fromkeys(source.listed.paths) | {file.path: file for file in source.inputs}
+    return find_removed_files(scope.home, scope.definition.name, scope.definition.source, files, scope.interval)
 
 
 def _find_equal_files(source: Source, inputs: Sequence[InputFile], found: Mapping[str, str]) -> FileList:
