@@ -6,6 +6,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from tests.prepared.test_prepared import write_definition
@@ -189,3 +191,17 @@ def test_the_sources_of_a_union_have_their_own_units(tmp_path: Path) -> None:
 
     assert str(found).startswith("event_time of source 'web' of all 5 records is ")
     assert (found.unit, found.example) == ("s", "1709251200")
+
+
+@pytest.mark.parametrize(
+    "event_time", ["timestamp_millis(ts)", "cast(ts / 1000 as timestamp)", "to_timestamp(ts / 1000)"]
+)
+def test_a_time_of_parquet_is_examined_however_it_is_written(event_time: str, tmp_path: Path) -> None:
+    wrong = tmp_path / "data/b.parquet"
+    wrong.parent.mkdir()
+    for path, times in {wrong.with_name("a.parquet"): IN_MARCH, wrong: [MARCH_MS // 1_000]}.items():
+        pq.write_table(pa.table({"ts": times, "amount": [1] * len(times)}), path)
+
+    (found,) = plan(tmp_path, f'event_time = "{event_time}"\nformat = "parquet"\n').implausible
+
+    assert (found.records, found.unit, found.file) == (1, "s", str(wrong))

@@ -7,7 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
+
+from backstream.spark import counted_writes
 
 pytestmark = pytest.mark.slow
 
@@ -85,3 +89,14 @@ def test_a_job_that_wrote_and_is_forgotten_is_an_error_that_names_the_setting(tm
         "",
         "hint: increase spark.ui.retainedJobs",
     ]
+
+
+def test_the_footer_counts_the_nulls_of_long_texts(spark: SparkSession, tmp_path: Path) -> None:
+    texts = spark.range(4).selectExpr("if(id = 0, null, repeat('x', 9000)) as text").coalesce(1)
+
+    counted_writes.write_parquet(spark, texts.write, tmp_path / "rows")
+
+    (file,) = (tmp_path / "rows").glob("*.parquet")
+    statistics = pq.read_metadata(file).row_group(0).column(0).statistics
+    assert statistics.has_null_count
+    assert statistics.null_count == 1

@@ -120,6 +120,8 @@ def reason_to_convert(definition: Definition) -> str | None:
         return f"source.format is {source.format}"
     if given := [key for key in _READING_KEYS if getattr(source, key)]:
         return f"source.{given[0]} is set"
+    if computed := source.computed_times:
+        return f"source.{computed[0]} is computed from columns"
     names, texts = (*_column_names(source), *definition.code_reads), _expressions(definition)
     # The parser takes long to import.
     if not (any(map(_NOT_PLAIN.search, names)) or any(map(_POSSIBLE_PATH.search, texts))):

@@ -31,6 +31,9 @@ from backstream.eventtime.duplicates import Identity
 from backstream.eventtime.instants import DAY_MS, instant_ms
 
 _QUOTED = re.compile(r"`((?:[^`]|``)+)`")
+_COLUMN = re.compile(r"\s*\w+\s*")
+COLUMN_OF_NUMBERS = re.compile(r"\s*(timestamp_millis|timestamp_seconds)\((\w+)\)\s*")
+"""A time that is a column of numbers. The footer of a file bounds it, as a column of timestamps."""
 
 
 def _unquote_column(name: str) -> str:
@@ -232,6 +235,15 @@ class Source(StoredRecords):
                 msg = f"{key} needs deduplicate_on, the columns of the id of a record"
                 raise ValueError(msg)
         return self
+
+    @property
+    def computed_times(self) -> list[str]:
+        """The keys of times that SQL computes from columns, so that no footer of a file bounds them."""
+        return [
+            key
+            for key in ("event_time", "arrival_time")
+            if (text := getattr(self, key)) and not (_COLUMN.fullmatch(text) or COLUMN_OF_NUMBERS.fullmatch(text))
+        ]
 
     @property
     def identity(self) -> Identity:

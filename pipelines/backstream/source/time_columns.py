@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from backstream.definition.source_section import COLUMN_OF_NUMBERS
 from backstream.errors import PlanError
 from backstream.eventtime.instants import DAY_MS
 from backstream.eventtime.suspect_times import UNITS_US
@@ -16,7 +17,6 @@ from backstream.eventtime.suspect_times import UNITS_US
 Longs = np.ndarray[Any, np.dtype[np.int64]]
 
 _MS_RATIOS = {"s": (1_000, 1), "ms": (1, 1), "us": (1, 1_000), "ns": (1, 1_000_000)}
-_EPOCH_COLUMN = re.compile(r"(timestamp_millis|timestamp_seconds)\((\w+)\)")
 _MS_PER_NUMBER = {"timestamp_millis": 1, "timestamp_seconds": 1_000}
 
 
@@ -36,7 +36,7 @@ class TimeColumn:
             PlanError: for any other expression.
         """
         text = expression.strip()
-        if match := _EPOCH_COLUMN.fullmatch(text):
+        if match := COLUMN_OF_NUMBERS.fullmatch(text):
             return cls(match[2], _MS_PER_NUMBER[match[1]], label)
         if re.fullmatch(r"\w+", text):
             return cls(text, 0, label)

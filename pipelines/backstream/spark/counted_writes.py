@@ -32,6 +32,14 @@ class TaskWrite:
     rows: int
 
 
+PARQUET_OPTIONS = {
+    "compression": "zstd",
+    # Without a limit, the footer has no statistics for a column with long texts, not even the number of nulls.
+    "parquet.statistics.truncate.length": "64",
+}
+"""Options by which all Parquet files are written."""
+
+
 def write_parquet(spark: SparkSession, writer: DataFrameWriter, folder: Path) -> list[TaskWrite]:
     """Write Parquet files into a folder, and return the rows that each task wrote, ordered by task.
 
@@ -42,7 +50,7 @@ def write_parquet(spark: SparkSession, writer: DataFrameWriter, folder: Path) ->
     before = context.getLocalProperty("spark.jobGroup.id")
     context.setLocalProperty("spark.jobGroup.id", group)
     try:
-        writer.parquet(str(folder))
+        writer.options(**PARQUET_OPTIONS).parquet(str(folder))
     finally:
         context.setLocalProperty("spark.jobGroup.id", before)  # type: ignore[arg-type] # None removes it
     return _load_task_writes(spark, group)

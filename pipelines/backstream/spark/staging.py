@@ -78,7 +78,7 @@ def write_staged_files(rows: DataFrame, suffix: str, attempt: Attempt) -> Staged
         result = checked.select(*columns)
         has_good_size = suffix in _GROUPED and _has_good_file_size(spark, attempt)
         writer = (result if has_good_size else result.hint("rebalance")).write
-        written = write_parquet(spark, writer.option("compression", "zstd"), only_folder)
+        written = write_parquet(spark, writer, only_folder)
         return _list_staged_files(suffix, attempt, _add_element_ids(spark, suffix, attempt), written)
     names = [_CHUNK, _DAY] if table.day_column else [_CHUNK]
     split_columns = [F.col(CHUNK).cast("int").alias(_CHUNK)]
@@ -89,7 +89,7 @@ def write_staged_files(rows: DataFrame, suffix: str, attempt: Attempt) -> Staged
     balanced = checked.select(*columns, *split_columns).hint("rebalance", *names)
     is_small = attempt.has_small_files
     writer = balanced.sortWithinPartitions(*names).write if is_small else balanced.write.partitionBy(*names)
-    written = write_parquet(spark, writer.option("compression", "zstd"), folder)
+    written = write_parquet(spark, writer, folder)
     if is_small:
         with _explain_read_errors(folder):
             split_files(folder, names)

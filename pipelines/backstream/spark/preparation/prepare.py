@@ -18,6 +18,7 @@ from backstream.definition.prepared_columns import FILE, LINE, MALFORMED_RECORD,
 from backstream.errors import SpecError
 from backstream.runs.input_files import InexactNumbers
 from backstream.source.prepared import BatchCounts
+from backstream.spark.counted_writes import PARQUET_OPTIONS
 from backstream.spark.preparation.checked_text import check_text_files
 from backstream.spark.preparation.inexact_numbers import find_inexact_numbers
 from backstream.spark.preparation.prepared_columns import IS_KEPT, add_derived_columns, select_prepared_columns
@@ -28,7 +29,7 @@ from backstream.spark.preparation.raw_records import (
     load_raw_records,
     raw_file_uri,
 )
-from backstream.spark.preparation.settings import PARQUET_OPTIONS, Preparation
+from backstream.spark.preparation.settings import Preparation
 from backstream.spark.user_functions import register_functions
 from backstream.storage.files import file_uri
 

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 MALFORMED = "prepared_malformed"
 """Column with the text of a record that Spark's reader cannot parse; null for any other record."""
 
-PARQUET_OPTIONS = {"compression": "zstd"}
-"""Options by which prepared files are written."""
-
 
 @dataclass(frozen=True, slots=True)
 class LineFiles:
