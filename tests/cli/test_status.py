@@ -65,7 +65,15 @@ def aged(plan: Plan, seconds: float) -> None:
 
 def test_without_runs_there_is_nothing_to_show() -> None:
     assert said("status") == "no runs\n"
-    assert json.loads(said("status", "clicks", "--format", "json")) == []
+    assert refusal("status", "clicks").startswith("error: no definition 'clicks': ")
+
+
+def test_a_dataset_is_named_by_itself_and_by_the_file_of_its_definition(tmp_path: Path) -> None:
+    plan = planned(tmp_path)
+
+    for name in ("clicks", str(tmp_path / "clicks.toml")):
+        (found,) = json.loads(said("status", name, "--format", "json"))
+        assert found["run_id"] == plan.run_id
 
 
 def test_status_shows_the_progress_of_an_interrupted_run(tmp_path: Path) -> None:

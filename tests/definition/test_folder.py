@@ -47,3 +47,11 @@ def test_an_error_about_a_misspelled_name_suggests_the_nearest_one(folders: Path
         f"no definition 'oders': neither a file, nor a name in {folders}/a, {folders}/b\n"
         "  there are: clicks, flights, orders\n\nhint: did you mean orders?"
     )
+
+
+def test_a_definition_has_the_name_of_its_file_and_of_its_dataset(folders: Path) -> None:
+    file = folders / "a/eu/orders.toml"
+    file.write_text('name = "orders_eu"\n')
+
+    assert find_definition("orders") == find_definition("orders_eu") == file
+    assert "there are: clicks, flights, orders, orders_eu" in refusal("returns")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from backstream.cli.app import OPTION_NAMES, MaybeSince, MaybeUntil, ReasonOption, app, report_errors
-from backstream.definition.folder import find_definition
+from backstream.definition.folder import dataset_of_file, find_definition
 from backstream.errors import SpecError
 from backstream.eventtime.instants import duration_ms, instant_ms
 from backstream.eventtime.intervals import Interval
@@ -16,9 +16,8 @@ from backstream.runs.home import Home
 from backstream.text import RowFormat
 from backstream.workflow.requested_range import parse_open_range
 
-DatasetArgument = Annotated[
-    str, typer.Argument(metavar="DATASET", help="Name of a dataset or of its definition, e.g., `flights`")
-]
+DATASET_HELP = "Name of a dataset, or name or file of its definition, e.g., `flights`"
+DatasetArgument = Annotated[str, typer.Argument(metavar="DATASET", help=DATASET_HELP)]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="Run id, e.g., cli.0123456789ab")]
 FormatOption = Annotated[
     RowFormat,
@@ -165,14 +164,23 @@ def vacuum(
 
 
 def dataset_name(text: str) -> str:
-    """Return the dataset of the definition with this name or path, or the text itself if there is none."""
+    """Return the dataset with this name, or that of the definition with this name or path.
+
+    Raises:
+        SpecError: when there is no such dataset or definition, or the definition has no valid name.
+    """
     from backstream.definition.loader import load_definition
 
-    try:
-        path = find_definition(text)
-    except SpecError:
+    if _is_dataset(Home.from_environment(), text):
         return text
-    return load_definition(path).name
+    path = find_definition(text)
+    return dataset_of_file(path) or load_definition(path).name
+
+
+def _is_dataset(home: Home, name: str) -> bool:
+    """Return whether a home has runs or requests of a dataset."""
+    folders = home.path / "runs" / name, home.requests(name)
+    return name.isidentifier() and any(folder.is_dir() for folder in folders)
 
 
 def _run_id(home: Home, text: str, since: str | None, until: str | None) -> str:
@@ -180,13 +188,12 @@ def _run_id(home: Home, text: str, since: str | None, until: str | None) -> str:
     from backstream.workflow import history
 
     try:
-        find_definition(text)
+        dataset = dataset_name(text)
     except SpecError:
-        if not (home.path / "runs" / text).is_dir():
-            return text
+        return text
     since_ms = None if since is None else instant_ms(since, "--since")
     until_ms = None if until is None else instant_ms(until, "--until")
-    return history.find_newest_run(home, dataset_name(text), since_ms, until_ms).run_id
+    return history.find_newest_run(home, dataset, since_ms, until_ms).run_id
 
 
 def _grace_ms(text: str) -> int:

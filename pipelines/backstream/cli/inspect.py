@@ -20,6 +20,7 @@ from backstream.cli.app import (
     app,
     report_errors,
 )
+from backstream.cli.history import DATASET_HELP, dataset_name
 from backstream.cli.prepare import prepare_published
 from backstream.definition.folder import find_definition
 from backstream.eventtime.instants import (
@@ -47,7 +48,7 @@ _NO_VALUE = "-"
 @app.command()
 def status(
     dataset: Annotated[
-        str | None, typer.Argument(metavar="[DATASET]", help="Dataset, e.g., `flights`. Default: all datasets")
+        str | None, typer.Argument(metavar="[DATASET]", help=f"{DATASET_HELP}. Default: all datasets")
     ] = None,
     limit: Annotated[int, typer.Option(help="Maximum number of runs", min=1)] = 20,
     form: OutputFormatOption = OutputFormat.TABLE,
@@ -64,7 +65,8 @@ def status(
 
     with report_errors():
         now_ms = int(time.time() * SECOND_MS)
-        runs = list_run_states(Home.from_environment(), dataset, limit, now_ms)
+        name = dataset_name(dataset) if dataset else None
+        runs = list_run_states(Home.from_environment(), name, limit, now_ms)
         if form is OutputFormat.JSON:
             print(json.dumps([run.as_json() for run in runs], indent=1))
         else:

@@ -17,7 +17,7 @@ from backstream.cli.app import (
     app,
     report_errors,
 )
-from backstream.cli.history import FormatOption
+from backstream.cli.history import FormatOption, dataset_name
 from backstream.definition.folder import find_definition
 from backstream.errors import SpecError, StorageError
 from backstream.eventtime.instants import instant_ms
@@ -58,17 +58,15 @@ def report_command(
 
 
 def load_requested_plan(text: str, since: str | None, until: str | None, mode: Mode | None) -> Plan:
-    """Return the newest plan of the definition with this name or path, or the plan of the run with this id."""
-    from backstream.definition.loader import load_definition
+    """Return the newest plan of the dataset or definition with this name or path, or of the run with this id."""
     from backstream.workflow.history import find_newest_run
     from backstream.workflow.report import load_plan
 
     home, since_ms, until_ms = Home.from_environment(), _maybe_ms(since, "--since"), _maybe_ms(until, "--until")
     try:
-        path = find_definition(text)
+        dataset = dataset_name(text)
     except SpecError:
         return load_plan(home, text)
-    dataset = load_definition(path).name
     return find_newest_run(home, dataset, since_ms, until_ms, mode)
 
 

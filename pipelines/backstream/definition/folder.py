@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
@@ -15,7 +16,7 @@ _NO_DEFINITIONS = {PROJECT_FILE, "pyproject.toml"}
 
 
 def find_definition(definition: str) -> Path:
-    """Return the file of a definition, given as a path or as a name in the folders of definitions.
+    """Return the file of a definition: a path, or a name in the folders of definitions, of a file or a dataset.
 
     Raises:
         SpecError: with the names in the folders, when the definition does not exist or its name is ambiguous.
@@ -25,19 +26,29 @@ def find_definition(definition: str) -> Path:
         return path
     files = list_definition_files(*definitions_folders())
     found = [file for file in files if file.stem == definition]
+    found = found or [file for file in files if dataset_of_file(file) == definition]
     if len(found) == 1:
         return found[0]
     if found:
         listed = "".join(f"\n  {file}" for file in found)
         msg = f"{len(found)} files have the name {definition!r}{listed}\n\nhint: give the path of one of them"
         raise SpecError(msg)
-    names = sorted({file.stem for file in files})
+    names = sorted({name for file in files for name in (file.stem, dataset_of_file(file)) if name})
     listed = f"\n  there are: {', '.join(names) or 'none'}"
     nearest = get_close_matches(definition, names, n=1)
     hint = f"\n\nhint: did you mean {nearest[0]}?" if nearest else ""
     where = ", ".join(map(str, definitions_folders()))
     msg = f"no definition {definition!r}: neither a file, nor a name in {where}{listed}{hint}"
     raise SpecError(msg)
+
+
+def dataset_of_file(file: Path) -> str | None:
+    """Return the name of the dataset in the file of a definition; None if the file has none or cannot be read."""
+    try:
+        name = tomllib.loads(file.read_text(encoding="utf-8")).get("name")
+    except (OSError, ValueError):  # TOML and UTF-8 errors are of the latter type
+        return None
+    return name if isinstance(name, str) else None
 
 
 def list_definition_files(*folders: Path) -> list[Path]:
