@@ -110,6 +110,15 @@ def test_a_range_may_extend_a_year_beyond_the_last_event() -> None:
     )
 
 
+def test_a_range_of_few_long_chunks_may_extend_years_beyond_the_events() -> None:
+    sparse = SourceSpan("clicks", "clicks.toml", ALLOWED, KNOWN.events, chunk_ms=30 * DAY_MS)
+    years = span("2004-03-01", "2024-03-04")
+
+    require_range_in_source(years, years, sparse, NOW_MS)
+
+    assert refusal("2004-03-01", "2024-03-04")[0] == "since"
+
+
 def test_a_window_that_begins_before_the_first_event_may_contain_it() -> None:
     interval = span("2024-02-29", "2024-03-01")
 

@@ -11,8 +11,9 @@ from backstream.eventtime.intervals import Interval
 _MAX_AHEAD_MS = DAY_MS
 """Distance that a range may extend beyond the current UTC day, since some time zones are a day ahead."""
 
-_MAX_BEYOND_EVENTS_MS = 366 * DAY_MS
-"""Distance that a range may extend beyond the days of events: a month or year with some events is allowed."""
+_MAX_EMPTY_CHUNKS = 366
+"""The number of chunks that a range may extend beyond the days of events. A range of years with some events is
+allowed, but not the work for thousands of empty chunks, which a wrong year would cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class SourceSpan:
 
     `allowed` is its `source.event_time_range`. `events` is the interval from the first event to just after the
     last; empty without events, None if unknown. `where` is the definition's file. `notes` are further facts for a
-    message.
+    message. `chunk_ms` is the length of a chunk of a run.
     """
 
     dataset: str
@@ -29,6 +30,7 @@ class SourceSpan:
     allowed: Interval
     events: Interval | None = None
     notes: tuple[str, ...] = ()
+    chunk_ms: int = DAY_MS
 
     @property
     def has_events(self) -> bool:
@@ -67,10 +69,12 @@ def require_range_in_source(interval: Interval, reads: Interval, span: SourceSpa
         msg = f"until must not be after {limit}, got {got} ({source})"
         raise RangeError(msg + _facts(span, days), "until")
     if span.events is not None:
-        _require_events(interval, reads, span.events, f"({span.where}, source.path){_facts(span, days)}")
+        longest_ms = _MAX_EMPTY_CHUNKS * span.chunk_ms
+        context = f"({span.where}, source.path){_facts(span, days)}"
+        _require_events(interval, reads, span.events, longest_ms, context)
 
 
-def _require_events(interval: Interval, reads: Interval, events: Interval, context: str) -> None:
+def _require_events(interval: Interval, reads: Interval, events: Interval, longest_ms: int, context: str) -> None:
     if not reads.overlaps(events):
         msg = f"no event in range {interval} {context}"
         raise RangeError(msg, "until" if interval.start_ms < events.start_ms else "since")
@@ -79,7 +83,7 @@ def _require_events(interval: Interval, reads: Interval, events: Interval, conte
         ("since", "first", days.start_ms - interval.start_ms),
         ("until", "last", interval.end_ms - days.end_ms),
     ):
-        if beyond_ms > _MAX_BEYOND_EVENTS_MS:
+        if beyond_ms > longest_ms:
             msg = f"no event in the {first_or_last} {beyond_ms // DAY_MS:,} days of range {interval} {context}"
             raise RangeError(msg, end)
 

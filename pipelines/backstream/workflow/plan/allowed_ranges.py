@@ -76,7 +76,8 @@ def require_range(
     Raises:
         RangeError: when the range can have no event.
     """
-    source = SourceSpan(definition.name, where, Interval(*definition.source.event_time_range), events, notes)
+    allowed = Interval(*definition.source.event_time_range)
+    source = SourceSpan(definition.name, where, allowed, events, notes, definition.backfill.chunk)
     now_ms = int(time.time() * SECOND_MS)
     try:
         require_range_in_source(interval, read_interval(interval, definition), source, now_ms)
