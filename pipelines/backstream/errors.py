@@ -3,6 +3,35 @@
 from __future__ import annotations
 
 import os
+import re
+
+_MAX_VALUE = 100
+"""The most characters of a value in a message."""
+_MAX_PATH = 1_000
+_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+"""Characters without a shape, which can hide or reverse what follows; line breaks and tabs are not among them."""
+_QUOTED = re.compile(r"""(?<!\w)(['"`])((?:(?!\1)[^\n])*)\1(?!\w)""")
+_LONG_WORD = re.compile(rf"(?<![\w/:.])(?:[^\s/'\"`]{{{_MAX_VALUE + 1},}}|\S{{{_MAX_PATH + 1},}})")
+
+
+def shorten_values(message: str) -> str:
+    """Return a message in which quoted values and long words are shortened, and hidden characters are visible.
+
+    A path stays whole, so that it can be copied.
+    """
+    visible = _HIDDEN.sub(lambda match: f"<U+{ord(match[0]):04X}>", message)
+    return _LONG_WORD.sub(lambda match: _shorten(match[0]), _QUOTED.sub(_shorten_quoted, visible))
+
+
+def _shorten_quoted(match: re.Match[str]) -> str:
+    quote, value = match.groups()
+    is_path = value.startswith("/") or "://" in value
+    return f"{quote}{_shorten(value, _MAX_PATH if is_path else _MAX_VALUE)}{quote}"
+
+
+def _shorten(value: str, length: int = _MAX_VALUE) -> str:
+    return value if len(value) <= length else f"{value[:_MAX_VALUE]}.."
+
 
 NO_RETRY_STATUS = 3
 """Exit status of a job whose error is not worth a retry."""
@@ -17,6 +46,9 @@ class BackstreamError(Exception):
     Airflow's tasks and the exit status of a Spark job use only this attribute. The default is a retry: it costs
     minutes, while giving up on a temporary failure costs a person's morning.
     """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(shorten_values(message))
 
 
 class SpecError(BackstreamError, ValueError):

@@ -27,7 +27,7 @@ from backstream.definition.result_sections import (
 )
 from backstream.definition.run_sections import Approval, Backfill, Publish, Quality
 from backstream.definition.source_section import SHARED_KEYS, SideInput, Source
-from backstream.definition.values import Name, Section
+from backstream.definition.values import Name, Section, Sql
 from backstream.definition.watermark_sections import LatenessSection, WatermarkSection, find_unused_keys
 from backstream.eventtime.emission import Emission, EmissionModel
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, duration_text
@@ -68,9 +68,9 @@ class Definition(Section):
     """The watermarks of the stream."""
     lateness: LatenessSection = LatenessSection()
     """The allowed lateness."""
-    aggregates: dict[Name, str] = {}
+    aggregates: dict[Name, Sql] = {}
     """The columns of the result: a name and an aggregate in Spark SQL, e.g., `revenue = "sum(amount)"`."""
-    derive_after: dict[Name, str] = {}
+    derive_after: dict[Name, Sql] = {}
     """More columns of the result: a name and Spark SQL over keys, aggregates, `window_start`, and `window_end`."""
     having: Having | None = None
     """The condition that published rows meet."""

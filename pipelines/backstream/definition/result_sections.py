@@ -9,7 +9,7 @@ from pydantic import (
     model_validator,
 )
 
-from backstream.definition.values import Duration, Name, PositiveDuration, Section, UserCodeName
+from backstream.definition.values import Duration, Name, PositiveDuration, Section, Sql, UserCodeName
 from backstream.eventtime.windows import Cumulate, Session, Sliding, Tumbling
 
 
@@ -46,7 +46,7 @@ class Process(Section):
 class Having(Section):
     """Condition for publication: windows of keys that don't meet it are computed, but not published."""
 
-    condition: str
+    condition: Sql
     """The condition in Spark SQL over the columns of the result, e.g., `orders >= 10`."""
 
 

@@ -19,6 +19,7 @@ from backstream.definition.values import (
     Name,
     NonNegativeDuration,
     Section,
+    Sql,
     TimePattern,
     TimeUnit,
     UserCodeName,
@@ -42,7 +43,7 @@ def _unquote_column(name: str) -> str:
     return quoted[1].replace("``", "`") if quoted else name
 
 
-ColumnName = Annotated[str, AfterValidator(_unquote_column)]
+ColumnName = Annotated[str, Field(min_length=1), AfterValidator(_unquote_column)]
 """The name of a column, or a dotted path into one, with or without the backticks of SQL."""
 
 
@@ -159,14 +160,14 @@ class PartitionFilter(Section):
 class Source(StoredRecords):
     """Location of the recorded events, and the columns with their times, source partition, and sequence."""
 
-    event_time: Annotated[str, Field(min_length=1)]
+    event_time: Annotated[Sql, Field(min_length=1)]
     """The event time of a record: a column, a field such as `payload.at`, or SQL over the columns."""
     event_time_unit: TimeUnit | None = None
     """The unit of event times that are numbers since 1970."""
     event_time_pattern: TimePattern | None = None
     """The pattern of event times that are text, in Spark's notation, e.g., `"dd/MM/yyyy HH:mm:ss"`; by default
     ISO 8601."""
-    arrival_time: str | None = None
+    arrival_time: Sql | None = None
     """The arrival time of a record: a column, a field, or SQL over the columns. A replay needs it."""
     arrival_time_unit: TimeUnit | None = None
     """The unit of arrival times that are numbers since 1970."""
@@ -174,9 +175,9 @@ class Source(StoredRecords):
     """The pattern of arrival times that are text."""
     time_zone: Annotated[str, AfterValidator(require_time_zone)] | None = None
     """The time zone of times that are written without one, e.g., `"America/New_York"`."""
-    derive: dict[Name, str] = {}
+    derive: dict[Name, Sql] = {}
     """Additional columns: a name and SQL over the columns of the files and over earlier derived ones."""
-    where: str | None = None
+    where: Sql | None = None
     """SQL condition: other records are left out, and counted."""
     transform: UserCodeName | None = None
     """Python function, `package.module:function`, that changes the records before anything else reads them. It

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
+from itertools import accumulate
 from typing import Annotated
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -128,6 +130,35 @@ Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*(_[a-z0-9]+)*$", max_length
 
 UserCodeName = Annotated[str, Field(pattern=USER_CODE_PATTERN)]
 """Name of a class or function: `package.module:name`."""
+
+
+_SQL_TEXTS = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`")
+_SQL_NESTING = re.compile(r"(?P<begin>[(\[]|\bcase\b)|[)\]]|\bend\b", re.IGNORECASE)
+_SQL_OPERATORS = re.compile(r"[-+*/%|&^]|\bnot\b", re.IGNORECASE)
+_SQL_CHAIN = re.compile(r"(?:\bnot\b\s*)+", re.IGNORECASE)
+_MAX_SQL_DEPTH = 30
+_MAX_SQL_OPERATORS = 500
+"""Limits of an expression: the parsers of SQL call themselves for each level, and for each operator of a chain."""
+
+
+def require_simple_sql(text: str) -> str:
+    """Return an SQL expression that has few levels and operators."""
+    plain = _SQL_TEXTS.sub("", text)
+    steps = (1 if match["begin"] else -1 for match in _SQL_NESTING.finditer(plain))
+    chains = (len(chain.split()) for chain in _SQL_CHAIN.findall(plain))
+    depth, operators = max([*accumulate(steps), *chains], default=0), len(_SQL_OPERATORS.findall(plain))
+    for count, most, things in (
+        (depth, _MAX_SQL_DEPTH, "levels"),
+        (operators, _MAX_SQL_OPERATORS, "operators"),
+    ):
+        if count > most:
+            msg = f"must have at most {most} {things}, got {count:,}: split it with source.derive or derive_after"
+            raise ValueError(msg)
+    return text
+
+
+Sql = Annotated[str, AfterValidator(require_simple_sql)]
+"""Expression in Spark SQL."""
 
 
 class TimeUnit(StrEnum):

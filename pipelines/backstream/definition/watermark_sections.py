@@ -12,7 +12,7 @@ from pydantic import (
     model_validator,
 )
 
-from backstream.definition.values import Instant, NonNegativeDuration, Section, UserCodeName
+from backstream.definition.values import Instant, NonNegativeDuration, Section, Sql, UserCodeName
 from backstream.eventtime.emission import Emission, EmissionModel, Topology
 from backstream.eventtime.instants import duration_text
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
@@ -43,7 +43,7 @@ class SourceWatermark(Section):
     """The time that the watermark is behind the largest event time."""
     idle_timeout: NonNegativeDuration = 0
     """Time without records after which a partition of the source is idle; 0: never."""
-    marker: str | None = None
+    marker: Sql | None = None
     """SQL over the columns of the source, for punctuated watermarks, as `watermark.marker`."""
 
     @model_validator(mode="after")
@@ -72,7 +72,7 @@ class WatermarkSection(Section):
     """The place of the watermark generators."""
     finished_partitions: Literal["hold", "release"] = "hold"
     """`release`: a finished partition no longer holds the watermark back, as in a bounded source."""
-    marker: str | None = None
+    marker: Sql | None = None
     """SQL over the columns of the source, for punctuated watermarks and optionally for custom ones. The value is
     true if the event time of the record minus the delay is a watermark, or it is the watermark itself."""
     generator_class: UserCodeName | None = Field(default=None, alias="class")

@@ -7,12 +7,14 @@ import os
 import re
 import subprocess
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.errors import (
+    AnalysisException,
     ArithmeticException,
     ArrayIndexOutOfBoundsException,
     DateTimeException,
@@ -111,20 +113,31 @@ _ADVICE = re.compile(r" (?:If necessary,? )?(?:set|Set) \S+ to \S+(?: to bypass 
 """Spark's advice to turn off ANSI rules, which a definition cannot do."""
 
 
-def expression_error(error: PySparkException, chunks: str, definition: str) -> SpecError:
-    """Return the error for an expression of the definition that has no value for a record.
+def expression_error(error: PySparkException, chunks: str, plan: Plan) -> SpecError:
+    """Return the error for an expression of the definition that Spark refuses, or that has no value for a record.
 
     Args:
-        error: one of `EXPRESSION_ERRORS`.
+        error: one of `EXPRESSION_ERRORS`, or an error of Spark's analysis.
         chunks: the chunks of the job.
-        definition: the file of the definition.
+        plan: the plan of the job.
     """
     fragment = find_fragment(error)
     named = f" in {fragment!r}" if fragment else ""
+    key = next(_find_keys(plan.definition, fragment), None) if fragment else None
+    advice = "" if isinstance(error, AnalysisException) else f": {EXPRESSION_HINT}"
     return SpecError(
         f"could not compute {chunks}: {spark_reason(error)}{named}\n\n"
-        f"hint: change the expression in {definition}: {EXPRESSION_HINT}"
+        f"hint: change {key or 'the expression'} in {plan.definition_path}{advice}"
     )
+
+
+def _find_keys(content: Mapping[str, Any], fragment: str) -> Iterator[str]:
+    """Yield the dotted keys of a definition whose text contains a part of an expression."""
+    for key, value in content.items():
+        if isinstance(value, Mapping):
+            yield from (f"{key}.{inner}" for inner in _find_keys(value, fragment))
+        elif isinstance(value, str) and fragment in value:
+            yield key
 
 
 EXPRESSION_HINT = "cast to a wider type, e.g., decimal(38,0), or use a function that returns null, e.g., try_cast"

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -225,7 +226,8 @@ def explain_job_errors(spark: SparkSession, attempt: Attempt) -> Iterator[None]:
     Raises:
         StorageError: naming the folders that Spark writes to, if the disk fails.
         ContractError: naming the input file that can't be read.
-        SpecError: naming the expression that has no value for a record, e.g., because of an overflow.
+        SpecError: naming the expression that Spark refuses, or that has no value for a record, e.g., because of an
+            overflow.
     """
     try:
         yield
@@ -234,8 +236,8 @@ def explain_job_errors(spark: SparkSession, attempt: Attempt) -> Iterator[None]:
         if reason is None:
             if unreadable := unreadable_file_error(str(error), attempt.plan):
                 raise unreadable from None
-            if isinstance(error, EXPRESSION_ERRORS):
-                raise expression_error(error, str(attempt), attempt.plan.definition_path) from None
+            if isinstance(error, (AnalysisException, *EXPRESSION_ERRORS)):
+                raise expression_error(error, str(attempt), attempt.plan) from None
             raise
         plan = attempt.plan
         scratch = (spark.conf.get("spark.local.dir", None) or os.environ.get("TMPDIR")) or "/tmp"  # noqa: S108 - as Spark does

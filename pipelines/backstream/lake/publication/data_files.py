@@ -21,7 +21,7 @@ from pyiceberg.io.pyarrow import (
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
 
-from backstream.errors import StorageError
+from backstream.errors import ContractError, StorageError
 from backstream.lake.storage import filesystem_of, is_on_disk, location_of, plain_path
 from backstream.runs.manifest import StagedFile
 from backstream.storage.parquet_footer import Footer
@@ -41,17 +41,28 @@ def to_data_files(table: Table, files: Sequence[StagedFile], locations: Sequence
         table: the table to which the entries belong.
         files: the checked files.
         locations: the locations of their copies; empty if the files are used in place.
+
+    Raises:
+        ContractError: when Python cannot hold a time of a file.
     """
     schema, spec = table.schema(), table.spec()
     columns, ids = compute_statistics_plan(schema, table.properties), parquet_path_to_id_mapping(schema)
 
     def to_entry(each: tuple[StagedFile, str]) -> DataFile:
         file, location = each
-        statistics = data_file_statistics_from_parquet_metadata(
-            parquet_metadata=_footer(table, file.path),
-            stats_columns=columns,
-            parquet_column_mapping=ids,
-        )
+        try:
+            statistics = data_file_statistics_from_parquet_metadata(
+                parquet_metadata=_footer(table, file.path),
+                stats_columns=columns,
+                parquet_column_mapping=ids,
+            )
+        except OverflowError:
+            name = ".".join(table.name())
+            msg = (
+                f"table {name} cannot hold a time that is not in the years 1 to 9999 ({file.path})\n\n"
+                "hint: change the expression of the definition, so that such times become null"
+            )
+            raise ContractError(msg) from None
         data_file = DataFile.from_args(
             content=DataFileContent.DATA,
             file_path=location,
