@@ -101,7 +101,7 @@ TESTS_BY_FORMAT: Mapping[str, Sequence[Sequence[str]]] = {
             "source/test_inputs.py::test_damaged_files_are_skipped_if_the_definition_allows_it",
         ],
     ),
-    "Parquet with INT96, nanoseconds, or folders with columns": (
+    "Parquet with INT96, nanoseconds, computed times, or folders with columns": (
         [_FORMATS],
         [_PRUNED],
         [_FORMATS],

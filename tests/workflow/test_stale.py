@@ -280,14 +280,14 @@ def test_a_new_file_is_read_once(tmp_path: Path) -> None:
 
 def test_event_times_that_only_spark_can_evaluate_are_refused(tmp_path: Path) -> None:
     write_clicks(tmp_path / "data/a.parquet", FIRST)
-    published(tmp_path, write_definition(tmp_path, event_time='"happened_at + interval 1 hour"'))
+    published(tmp_path, write_definition(tmp_path, event_time='"page"'))
     write_clicks(tmp_path / "data/b.parquet", [click("2 06:10", 900)])
 
     with pytest.raises(PlanError) as refused:
         found(tmp_path)
 
     assert str(refused.value) == (
-        "only Spark can evaluate source.event_time: 'happened_at + interval 1 hour'\n\n"
+        "only Spark can evaluate source.event_time: 'page'\n\n"
         "hint: use a timestamp column with a zone, timestamp_millis(column) or timestamp_seconds(column)"
     )
 
