@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import orc
 
-from backstream.source.column_types import int96_columns, spark_type_of_arrow
+from backstream.source.avro_files import load_avro_schema
+from backstream.source.column_types import int96_columns, quote_column, spark_type_of_arrow
 from backstream.source.files import read_error_text
 from backstream.source.reader import UnreadableError
 
@@ -76,23 +75,47 @@ def _orc_types(path: str) -> Iterator[tuple[str, str]]:
 
 def _avro_types(path: str) -> Iterator[tuple[str, str]]:
     with Path(path).open("rb") as stream:
-        schema: Any = fastavro.reader(stream).writer_schema
-    for field in schema.get("fields", []):
-        yield field["name"], _avro_type(field["type"])
+        schema = load_avro_schema(stream, path)
+    names = dict[str, str]()
+    for field in schema.get("fields", []) if isinstance(schema, dict) else ():
+        yield field["name"], _avro_type(field["type"], names)
 
 
-def _avro_type(kind: Any) -> str:
+def _avro_type(kind: Any, names: dict[str, str]) -> str:
+    """Return the Spark SQL type of a type; `names` has those of the named types so far."""
     if isinstance(kind, list):
-        kinds = [each for each in kind if each != "null"]
-        return _avro_type(kinds[0]) if len(kinds) == 1 else json.dumps(kinds, sort_keys=True)
+        return _union_type([_avro_type(each, names) for each in kind if each != "null"])
     if not isinstance(kind, dict):
-        return _AVRO_TYPES.get(kind, str(kind))
+        return _AVRO_TYPES.get(kind) or names.get(kind, str(kind))
+    found = _complex_type(kind, names)
+    if name := kind.get("name"):
+        names[name] = found
+    return found
+
+
+def _union_type(kinds: Sequence[str]) -> str:
+    for wide in ("bigint", "double"):
+        if {*kinds} in ({"int", "bigint"}, {"float", "double"}) and wide in kinds:
+            return wide
+    members = ",".join(f"member{number}:{kind}" for number, kind in enumerate(kinds))
+    return kinds[0] if len(kinds) == 1 else f"struct<{members}>"
+
+
+def _complex_type(kind: Mapping[str, Any], names: dict[str, str]) -> str:
     logical, plain = kind.get("logicalType"), kind["type"]
     if logical == "decimal":
         return f"decimal({kind['precision']},{kind.get('scale', 0)})"
     if logical in _LOGICAL_TYPES:
         return _LOGICAL_TYPES[logical]
-    return json.dumps(kind, sort_keys=True) if plain in {"record", "array", "map"} else _avro_type(plain)
+    match plain:
+        case "record":
+            fields = [(field["name"], _avro_type(field["type"], names)) for field in kind["fields"]]
+            return f"struct<{','.join(f'{quote_column(name)}:{inner}' for name, inner in fields)}>"
+        case "array":
+            return f"array<{_avro_type(kind['items'], names)}>"
+        case "map":
+            return f"map<string,{_avro_type(kind['values'], names)}>"
+    return _avro_type(plain, names)
 
 
 _READERS: Mapping[str, Callable[[str], Iterator[tuple[str, str]]]] = {

@@ -78,6 +78,8 @@ def list_source_files(source: Source, where: str) -> SourceFiles:
             else:
                 data.add(Path(entry.path))
     by_reason = {reason: FileList.from_paths(paths) for reason, paths in sorted(ignored.items())}
+    if not data and is_prepared:
+        raise _no_prepared_error(source, where)
     if not data:
         others = "".join(f"\n  {files.count_text} with {reason}: {files}" for reason, files in by_reason.items())
         msg = f"no Parquet files under {', '.join(source.paths)} ({where}, source.path){others}"
@@ -85,6 +87,15 @@ def list_source_files(source: Source, where: str) -> SourceFiles:
     # The other files beside prepared ones are those of backstream itself.
     in_order = sorted(data, key=lambda path: path.parts)  # faster than the order of `Path`, and the same
     return SourceFiles(tuple(map(str, in_order)), {} if is_prepared else by_reason)
+
+
+def _no_prepared_error(source: Source, where: str) -> PlanError:
+    """Return the error for a preparation without any record, with the damaged files that it skipped."""
+    batches = [batch for path in source.paths for batch in PreparedSource.from_location(path).batches()]
+    skipped = [file for batch in batches for file in batch.skipped]
+    damaged = f"; {len(skipped):,} of them are damaged:\n  {skipped[0]}\n\nhint: restore them" if skipped else ""
+    count = sum(len(batch.files) for batch in batches)
+    return PlanError(f"no record is in the {count:,} files of the source ({where}, source.path){damaged}")
 
 
 def _list_stored_batches(source: Source, where: str) -> SourceFiles:

@@ -27,7 +27,10 @@ _SUFFIXES_BY_FORMAT = {
     "avro": (".avro", ""),
 }
 """Suffixes of the files of a format. Flink's file sink writes names without a suffix."""
-COMPRESSED_SUFFIXES = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate")
+TEXT_FORMATS = ("json", "csv")
+UNCHECKED_SUFFIXES = (".lz4", ".snappy", ".deflate", ".xz")
+"""Suffixes of compressions whose bytes backstream does not check, so it reads no text in them."""
+COMPRESSED_SUFFIXES = (".gz", ".bz2", ".zst", *UNCHECKED_SUFFIXES)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -77,6 +80,14 @@ def list_source(source: Source, where: str) -> RawListing:
         msg = f"no {source.format} files under {', '.join(source.paths)} ({where}, source.path){others}"
         raise PlanError(msg)
     return RawListing(sorted({file.path: file for file in files}.values(), key=lambda file: file.path), by_reason)
+
+
+def reason_unchecked(path: str) -> str | None:
+    """Return why the text in a file is not read, by its suffix; None: it is read."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in UNCHECKED_SUFFIXES:
+        return None
+    return f"backstream reads no text with the suffix {suffix}: compress it with gzip, bzip2, or zstd"
 
 
 def list_raw_files(source: Source, where: str) -> Sequence[RawFile]:

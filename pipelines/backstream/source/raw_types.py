@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from sqlglot import exp
 
@@ -12,25 +11,28 @@ from backstream.definition.model import Definition
 from backstream.definition.prepared import column_of_path, list_paths
 from backstream.definition.result_types import spark_type
 from backstream.definition.source_section import Source
-from backstream.source.archive.columns import profile_columns
-from backstream.source.archive.files import list_archive
-from backstream.source.archive.sample import read_sample
-from backstream.source.column_types import spark_type_of_arrow
+from backstream.source.file_types import load_column_types
+from backstream.source.raw_files import TEXT_FORMATS
 
-_SAMPLED = 200
 _FOLDER_COLUMN = "string"
 """Assumed type of a column in the names of folders; Spark derives it from the values."""
 
 
 def load_raw_types(source: Source, path: str) -> dict[str, str]:
-    """Return the Spark SQL types of the columns of a raw file: declared ones, or those in the file.
+    """Return the Spark SQL types of the columns of a raw file: declared ones, and those in the file.
+
+    A file of Parquet or ORC without records has no types.
 
     Args:
         source: the source with the format of the file.
         path: the file.
+
+    Raises:
+        UnreadableError: when the file is damaged.
     """
     folders = dict.fromkeys(_folder_columns(path), _FOLDER_COLUMN)
-    return folders | (dict(source.columns) or _types_of_file(source.format, path))
+    own = {} if source.format in TEXT_FORMATS else load_column_types(source.format, path)
+    return {**folders, **own, **source.columns}
 
 
 def _folder_columns(path: str) -> Iterator[str]:
@@ -38,26 +40,6 @@ def _folder_columns(path: str) -> Iterator[str]:
         name, is_column, _ = part.partition("=")
         if is_column and name:
             yield name
-
-
-def _types_of_file(format_name: str, path: str) -> dict[str, str]:
-    if format_name == "avro":
-        sample = read_sample(list_archive(path), _SAMPLED)
-        return {column.path: column.kind for column in profile_columns(sample, ())}
-    return {
-        field.name: spark_type_of_arrow(field.type) or str(field.type)
-        for field in _arrow_schema(format_name, path)
-    }
-
-
-def _arrow_schema(format_name: str, path: str) -> Any:
-    if format_name == "orc":
-        from pyarrow import orc
-
-        return orc.ORCFile(path).schema
-    import pyarrow.parquet as pq
-
-    return pq.read_schema(path)
 
 
 def list_missing_paths(definition: Definition, raw: Mapping[str, str]) -> list[str]:

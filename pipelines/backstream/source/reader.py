@@ -25,6 +25,17 @@ class UnreadableError(PlanError):
         super().__init__(f"cannot read input file {path}: {reason}")
         self.path, self.reason = path, reason
 
+    def explain(self, where: str) -> str:
+        """Return the message with the key and the remedy.
+
+        Args:
+            where: the file of the definition.
+        """
+        return (
+            f"{self} ({where}, source.path)\n\n"
+            'hint: restore the file, move it away, or set source.corrupt_files = "skip"'
+        )
+
 
 def scan_row_groups(path: str, names: Iterable[str]) -> Iterator[pa.Table]:
     """Return columns of each row group; a column that the file lacks is null.

@@ -27,6 +27,7 @@ from pyspark.sql import SparkSession
 from backstream.errors import ContractError, HeapError, SpecError
 from backstream.runs.plan import Plan
 from backstream.spark.heap import OUT_OF_MEMORY_STATUS, SETTING
+from backstream.spark.source import NOT_UTF8
 from backstream.storage.files import file_uri, write_text
 
 _OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
@@ -121,12 +122,17 @@ def expression_error(error: PySparkException, chunks: str, plan: Plan) -> SpecEr
         chunks: the chunks of the job.
         plan: the plan of the job.
     """
-    fragment = find_fragment(error)
+    fragment, reason = find_fragment(error), spark_reason(error)
+    if NOT_UTF8 in reason:
+        reason = reason.partition("] ")[2]
+        return SpecError(
+            f"could not compute {chunks}: {reason} ({plan.definition_path}, source)\n\nhint: {_UTF8_HINT}"
+        )
     named = f" in {fragment!r}" if fragment else ""
     key = next(_find_keys(plan.definition, fragment), None) if fragment else None
     advice = "" if isinstance(error, AnalysisException) else f": {EXPRESSION_HINT}"
     return SpecError(
-        f"could not compute {chunks}: {spark_reason(error)}{named}\n\n"
+        f"could not compute {chunks}: {reason}{named}\n\n"
         f"hint: change {key or 'the expression'} in {plan.definition_path}{advice}"
     )
 
@@ -140,6 +146,7 @@ def _find_keys(content: Mapping[str, Any], fragment: str) -> Iterator[str]:
             yield key
 
 
+_UTF8_HINT = "set source.prepare = true, so that records with such a text go to quarantine"
 EXPRESSION_HINT = "cast to a wider type, e.g., decimal(38,0), or use a function that returns null, e.g., try_cast"
 """Advice for an expression that has no value for a record."""
 

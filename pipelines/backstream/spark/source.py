@@ -108,11 +108,24 @@ def normalize_events(definition: Definition) -> Step:
             columns[PARTITION_NUMBER] = F.col(source.partition)
         wanted = dict.fromkeys((*kept, RECORD, prepared_columns.FILE, prepared_columns.LINE))
         names = [name for name in wanted if name in rows.columns]
-        kept_columns = [F.col(quote_column(name)) for name in names]
+        is_prepared = prepared_columns.REASON in rows.columns
+        kept_columns = [F.col(quote_column(name)) if is_prepared else _require_utf8(rows, name) for name in names]
         columns[REASON] = _first_of(rows, prepared_columns.REASON, _reason(source, columns))
         return rows.select(*(column.alias(name) for name, column in columns.items()), *kept_columns)
 
     return step
+
+
+NOT_UTF8 = "has bytes that are not UTF-8 in"
+
+
+def _require_utf8(rows: DataFrame, name: str) -> Column:
+    """Return a column; a text of a Parquet file that is not UTF-8 fails with the column and the file."""
+    column = F.col(quote_column(name))
+    if name == RECORD or not isinstance(_type_of(rows, column), StringType):
+        return column
+    message = F.concat(F.lit(f"column '{name}' {NOT_UTF8} "), F.input_file_name())
+    return F.when(F.is_valid_utf8(column) | column.isNull(), column).otherwise(F.raise_error(message)).alias(name)
 
 
 def _first_of(rows: DataFrame, name: str, column: Column) -> Column:

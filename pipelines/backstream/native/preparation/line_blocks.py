@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import bz2
-import zlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -70,19 +68,17 @@ def open_stream(piece: Piece) -> AbstractContextManager[BinaryIO]:
 
     Raises:
         UnusualFileError: if it is compressed and empty.
-        ArrowException, OSError, zlib.error: if it cannot be read.
+        ArrowException, OSError: if it cannot be read.
     """
     suffix = Path(piece.path).suffix
     compression = COMPRESSIONS.get(suffix)
-    if compression is None and suffix not in (".bz2", ".deflate"):
+    if compression is None and suffix != ".bz2":
         return Path(piece.path).open("rb")
     if not piece.size_bytes:  # for Arrow, it has no lines
         msg = "an empty file is not compressed"
         raise UnusualFileError(msg)
     if suffix == ".bz2":
         return cast("AbstractContextManager[BinaryIO]", bz2.open(piece.path))
-    if suffix == ".deflate":
-        return BytesIO(zlib.decompress(Path(piece.path).read_bytes()))
     stream: Any = pa.input_stream(piece.path, compression=compression)
     return cast("AbstractContextManager[BinaryIO]", stream)
 

@@ -76,7 +76,7 @@ def read_csv(archive: Archive, file: ArchiveFile, sample: Sample) -> Iterator[Re
             columns = name_header(header)  # files can have their columns in another order
             sample.columns += tuple(name for name in columns if name not in sample.columns)
         for row in rows:
-            if len(row) == len(columns) and all(map(is_decoded, row)):
+            if row and len(row) == len(columns) and all(map(is_decoded, row)):
                 sample.options |= _quoting_options(row, dialect)
                 if len(row) > 1 or row[0].strip():
                     yield {name: cell or None for name, cell in zip(columns, row, strict=True)}

@@ -13,7 +13,7 @@ from backstream.errors import PlanError
 from backstream.runs.input_files import FileList
 from backstream.source.archive.encodings import decode_head
 from backstream.source.archive.log_formats import find_log_format
-from backstream.source.raw_files import is_data_file
+from backstream.source.raw_files import is_data_file, reason_unchecked
 from backstream.source.wildcards import has_wildcard, is_hidden, parts_below, split_pattern
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ _FORMATS_BY_SUFFIX = {
     ".avro": "avro",
 }
 _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
-_OTHER_COMPRESSIONS = {".deflate", ".lz4", ".snappy", ".xz"}
-"""Suffixes of text that `init` cannot read; Spark can read some of it."""
 _MAGIC = ((b"PAR1", "parquet"), (b"ORC", "orc"), (b"Obj\x01", "avro"))
 _COMPRESSION_MAGIC = (
     (b"\x1f\x8b", "gzip", ".gz"),
@@ -107,7 +105,7 @@ class Archive:
         """Return the value of `source.path` that names exactly these files."""
         if has_wildcard(self.location) or self.root == self.files[0].path:
             return self.location
-        listed = [path for path in self._all_paths if self._is_listed(path)]
+        listed = [path for path in self._all_paths if self.is_listed(path)]
         if set(listed) == {file.path for file in self.files}:
             return self.location
         for patterns in self._patterns():
@@ -121,7 +119,7 @@ class Archive:
     def _all_paths(self) -> list[str]:
         return [*(file.path for file in self.files), *self.others]
 
-    def _is_listed(self, path: str) -> bool:
+    def is_listed(self, path: str) -> bool:
         """Return whether a run that reads the whole folder reads this file."""
         parts = PurePosixPath(os.path.relpath(path, self.root)).parts
         return is_data_file(parts, self.source_format)
@@ -150,6 +148,7 @@ def list_archive(location: str) -> Archive:
     infos = [info for info in _list_infos(filesystem, root, location) if _is_wanted(info.path, root, pattern)]
     files = [file for info in infos if (file := _describe(filesystem, info)) is not None]
     if not files:
+        _require_checked_text(info.path for info in infos)
         raise _no_events_error(location, [PurePosixPath(info.path).name for info in infos])
     sizes = Counter[str]()
     for file in files:
@@ -161,15 +160,28 @@ def list_archive(location: str) -> Archive:
     others = tuple(
         info.path for info in infos if info.path not in paths and (info.size or format_name in _BINARY_FORMATS)
     )
-    return Archive(location, filesystem, root, format_name, chosen, others)
+    archive = Archive(location, filesystem, root, format_name, chosen, others)
+    if archive.is_text:
+        _require_checked_text(path for path in others if archive.is_listed(path))
+    return archive
+
+
+def _require_checked_text(paths: Iterable[str]) -> None:
+    """Refuse text in a compression that no run reads.
+
+    Raises:
+        PlanError: with the first file.
+    """
+    for path in paths:
+        if reason := reason_unchecked(path):
+            msg = f"cannot read {path}: {reason} (--from)"
+            raise PlanError(msg)
 
 
 def _no_events_error(location: str, names: Sequence[str]) -> PlanError:
     seen = f"\n  other files: {FileList.from_paths(names)}" if names else ""
-    is_compressed = any(PurePosixPath(name).suffix.lower() in _OTHER_COMPRESSIONS for name in names)
-    hint = "\n\nhint: compress text with gzip, bzip2, or zstd" if is_compressed else ""
     return PlanError(
-        f"no events at {location} (--from): no file is Parquet, JSON, CSV, ORC, Avro, or a known log{seen}{hint}"
+        f"no events at {location} (--from): no file is Parquet, JSON, CSV, ORC, Avro, or a known log{seen}"
     )
 
 
@@ -229,7 +241,7 @@ def _parts(path: str, root: str) -> tuple[str, ...]:
 
 def _describe(filesystem: FileSystem, info: Any) -> ArchiveFile | None:
     """Return a file with its format, by its suffix or else by its first bytes; None for an unknown format."""
-    if not info.size:
+    if not info.size or reason_unchecked(info.path):
         return None
     suffix, compression = _suffixes(PurePosixPath(info.path).name)
     format_name = _FORMATS_BY_SUFFIX.get(suffix)

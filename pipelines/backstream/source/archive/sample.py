@@ -16,6 +16,7 @@ from backstream.source.archive.files import Archive, ArchiveFile, require_suffix
 from backstream.source.archive.json_sample import find_records_path, read_json, records_at
 from backstream.source.archive.logs import read_log
 from backstream.source.archive.sampled import Record, Sample, Value, shown_text
+from backstream.source.avro_files import read_avro
 
 MAX_RECORDS = 20_000
 _MAX_FILES = 50
@@ -158,29 +159,10 @@ def _batch_records(batch: Any) -> Iterator[Record]:
 
 
 def _read_avro(archive: Archive, file: ArchiveFile, _: Sample) -> Iterator[Record]:
-    """Yield the records of a file.
-
-    Raises:
-        PlanError: when the library of its compression is missing.
-    """
-    import fastavro
-
     with archive.open_raw(file) as stream:
-        try:
-            yield from (record for record in fastavro.reader(stream) if isinstance(record, dict))
-        except ValueError as error:
-            if _MISSING_LIBRARY not in str(error):
-                raise
-            codec = str(error).partition(" ")[0]
-            msg = (
-                f"cannot read {file.path}: its records are compressed with {codec}, and the Python library for it"
-                ' is missing\n\nhint: pip install "fastavro[snappy,zstandard]"'
-            )
-            raise PlanError(msg) from None
+        yield from (record for record in read_avro(stream, file.path) if isinstance(record, dict))
 
 
-_MISSING_LIBRARY = "you need to install one of the following libraries"
-"""Part of the message of fastavro."""
 _READERS: Mapping[str, Callable[[Archive, ArchiveFile, Sample], Iterator[Record]]] = {
     "parquet": _read_parquet,
     "orc": _read_orc,

@@ -24,14 +24,12 @@ from backstream.native.preparation.text_check import (
     rewrite_text,
 )
 from backstream.source.files import read_error_text
+from backstream.source.raw_files import TEXT_FORMATS
 from backstream.source.reader import UnreadableError
 from backstream.source.text_files import require_known_compressions
-from backstream.spark.preparation.raw_records import TEXT_FORMATS
 from backstream.spark.preparation.settings import LineFiles, Preparation
 from backstream.spark.session import ship_package
 
-_HADOOP_BLOCKS = (".lz4", ".snappy")
-"""Compressions that only Spark reads."""
 _MAX_LOCAL_BYTES = 8 * 2**20
 """Files that are smaller together are checked by the driver: a job of Spark would take longer to start."""
 _SUFFIX = "~text"
@@ -104,9 +102,7 @@ def rewrite_text_files(
 
 
 def _piece(path: str) -> Piece | None:
-    """Return a file as one piece; None if it is empty, compressed so that only Spark reads it, or removed."""
-    if Path(path).suffix.lower() in _HADOOP_BLOCKS:
-        return None
+    """Return a file as one piece; None if it is empty or removed."""
     try:
         size_bytes = Path(path).stat().st_size
     except OSError:

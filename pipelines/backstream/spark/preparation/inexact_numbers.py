@@ -15,8 +15,8 @@ from backstream.definition.prepared_columns import FILE
 from backstream.runs.input_files import InexactNumbers
 from backstream.source.column_types import quote_column
 from backstream.source.inexact_numbers import NUMBER, doubtful_pattern, stored_text
-from backstream.source.raw_files import path_of_uri
-from backstream.spark.preparation.raw_records import TEXT_FORMATS, load_raw_records
+from backstream.source.raw_files import TEXT_FORMATS, path_of_uri
+from backstream.spark.preparation.raw_records import load_raw_records
 from backstream.spark.preparation.settings import Preparation
 
 _LEAF, _TEXT, _STORED = "leaf", "text", "stored"

@@ -18,6 +18,7 @@ from backstream.definition.prepared_columns import FILE, LINE, MALFORMED_RECORD,
 from backstream.errors import SpecError
 from backstream.runs.input_files import InexactNumbers
 from backstream.source.prepared import BatchCounts
+from backstream.source.raw_files import TEXT_FORMATS
 from backstream.spark.counted_writes import PARQUET_OPTIONS
 from backstream.spark.preparation.checked_text import check_text_files
 from backstream.spark.preparation.inexact_numbers import find_inexact_numbers
@@ -120,7 +121,7 @@ def _write_records(
     with _explain_transformation(preparation, paths), explain_damaged_files(preparation, paths):
         observed.write.options(**PARQUET_OPTIONS).parquet(str(folder))
         counts = kept.get
-        if counts["malformed"]:
+        if counts["malformed"] and source.format in TEXT_FORMATS:
             _number_malformed_lines(spark, preparation, folder)
     return BatchCounts(scanned.get["rows"], counts["rows"], counts["left_out"], counts["unreadable"])
 

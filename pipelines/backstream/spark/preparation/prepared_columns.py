@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 from typing import Self
 
 from pyspark.errors import AnalysisException
@@ -42,6 +44,7 @@ from backstream.errors import SpecError
 from backstream.eventtime.records import ONLY_PARTITION
 from backstream.eventtime.union import SEPARATOR
 from backstream.source.column_types import quote_column
+from backstream.source.raw_files import TEXT_FORMATS
 from backstream.spark.preparation.settings import MALFORMED, Preparation
 from backstream.spark.schemas import int64_literal, integer_quotient
 from backstream.spark.source import marker_ms_column
@@ -72,13 +75,14 @@ def select_prepared_columns(rows: DataFrame, preparation: Preparation) -> DataFr
     if arrival := _WrittenTime.arrival(source):
         times.append((arrival, ARRIVAL_TIME, ARRIVAL_TEXT))
     malformed = F.col(MALFORMED) if MALFORMED in rows.columns else F.lit(None).cast("string")
-    reasons = [F.when(malformed.isNotNull(), F.lit(MALFORMED_RECORD))]
+    payload, is_text = _without_other_bytes(rows, _payload(rows, preparation), preparation.source)
+    reasons = [F.when(malformed.isNotNull() | ~is_text, F.lit(MALFORMED_RECORD))]
     instants: dict[str, Column] = {}
     texts: dict[str, Column] = {}
     for time, column, text_column in times:
         written, parsed = _parse_time(rows, time, preparation)
         instant = F.col(column)
-        instants[column] = F.when(malformed.isNull(), parsed)
+        instants[column] = F.when(malformed.isNull() & is_text, parsed)
         texts[text_column] = written.cast("string")
         reasons += [
             F.when(written.isNull(), F.lit(f"null_{time.name}")),
@@ -90,7 +94,7 @@ def select_prepared_columns(rows: DataFrame, preparation: Preparation) -> DataFr
         {"ignoreNullFields": "false"},
     )
     columns = {name: F.when(reason.isNull(), F.col(name)) for name in instants}
-    columns |= _payload(rows, preparation)
+    columns |= payload
     if source.name:
         columns |= _columns_of_union(rows, preparation, F.when(reason.isNull(), F.col(EVENT_TIME)))
     columns |= {name: F.when(reason.isNotNull(), F.make_valid_utf8(text)) for name, text in texts.items()}
@@ -104,6 +108,22 @@ def select_prepared_columns(rows: DataFrame, preparation: Preparation) -> DataFr
         columns[IS_KEPT] = malformed.isNotNull() | F.coalesce(condition, F.expr("false"))
     # Conditions use an instant, too. Spark parses a text once if the instant is a column, and else once per use.
     return rows.withColumns(instants).select(*(column.alias(name) for name, column in columns.items()))
+
+
+def _without_other_bytes(
+    rows: DataFrame, payload: Mapping[str, Column], source: Source
+) -> tuple[dict[str, Column], Column]:
+    """Return the columns with null for texts that are not UTF-8, and whether all texts of a record are UTF-8.
+
+    The bytes of text files are checked before.
+    """
+    kinds = rows.select(*(column.alias(name) for name, column in payload.items())).schema if payload else ()
+    texts = {field.name: payload[field.name] for field in kinds if "string" in field.dataType.simpleString()}
+    if source.format in TEXT_FORMATS or not texts:
+        return dict(payload), F.expr("true")
+    checks = {name: column.isNull() | F.is_valid_utf8(column.cast("string")) for name, column in texts.items()}
+    kept = {name: F.when(checks[name], column) for name, column in texts.items()}
+    return {**payload, **kept}, reduce(and_, checks.values())
 
 
 def _columns_of_union(rows: DataFrame, preparation: Preparation, event: Column) -> dict[str, Column]:

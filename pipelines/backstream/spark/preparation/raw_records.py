@@ -26,6 +26,7 @@ from backstream.definition.values import TimeUnit
 from backstream.errors import ContractError, SpecError, StorageError
 from backstream.source.column_types import quote_column
 from backstream.source.files import read_error_text
+from backstream.source.raw_files import TEXT_FORMATS
 from backstream.source.reader import UnreadableError
 from backstream.source.text_files import group_by_header, has_header, require_known_compressions
 from backstream.source.wildcards import split_pattern
@@ -38,7 +39,6 @@ from backstream.storage.files import file_uri
 
 _FORMATS = {"avro": "org.apache.spark.sql.avro.AvroFileFormat", "iceberg": "parquet"}
 """Formats of raw files with another name in Spark. The name of Avro is not registered in PySpark's package."""
-TEXT_FORMATS = ("json", "csv")
 _OPEN_COST_BYTES = 65_536
 """Assumed cost of opening a file, so that many small files share a task."""
 _FAILED_FILE = re.compile(r"FAILED_READ_FILE\S*\] \D*? file (\S+)\. ")
@@ -261,10 +261,7 @@ class DamagedFileError(ContractError):
     """A raw file cannot be read."""
 
     def __init__(self, path: str, reason: str, where: str) -> None:
-        super().__init__(
-            f"cannot read input file {path}: {reason} ({where}, source.path)\n\n"
-            'hint: restore the file, move it away, or set source.corrupt_files = "skip"'
-        )
+        super().__init__(UnreadableError(path, reason).explain(where))
         self.path, self.reason = path, reason
 
 
@@ -298,7 +295,9 @@ def explain_damaged_files(preparation: Preparation, paths: Sequence[str]) -> Ite
         if failed is None:
             raise _preparation_error(error, preparation, paths) from error
         causes = _CAUSE.findall(text[failed.end() :])
-        reason = causes[-1] if causes else "Spark cannot read it"
+        reason = causes[-1] if causes else "no reason"
+        if ":" not in reason:  # only the name of a class of Java
+            reason = f"Spark cannot read it ({reason})"
         path = unquote(urlparse(failed[1]).path)
         raise DamagedFileError(preparation.addresses.get(path, path), reason, preparation.where) from None
 

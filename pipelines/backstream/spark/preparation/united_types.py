@@ -6,6 +6,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import reduce
 from operator import or_
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -13,12 +15,15 @@ from backstream.definition.source_section import Source
 from backstream.source.column_types import quote_column, united_type
 from backstream.source.columns import conflicting_types_error
 from backstream.source.file_types import load_column_types
+from backstream.source.reader import UnreadableError
 from backstream.spark.preparation.settings import MALFORMED
 
 _MERGED = ("parquet", "iceberg")
 """Formats of which Spark reads files with different columns together."""
 _NUMBERS = {"tinyint", "smallint", "int", "bigint", "float", "double", "decimal"}
 _EXACT = "decimal(38,18)"
+_UNKNOWN_CODECS = {"BROTLI", "LZO"}
+"""Compressions of Parquet that Spark lacks."""
 
 
 def split_by_types(
@@ -38,6 +43,7 @@ def split_by_types(
         UnreadableError: when a file is damaged.
     """
     types = {path: load_column_types(source.format, path) for path in paths}
+    in_nanoseconds = {path: _find_nanoseconds(path) if source.format in _MERGED else () for path in paths}
     united: dict[str, str | None] = {}
     for name in dict.fromkeys(name for own in types.values() for name in own):
         examples = {own[name]: path for path, own in reversed(types.items()) if name in own}
@@ -48,8 +54,30 @@ def split_by_types(
     for path, own in (filled or types).items():
         # Spark merges other columns of Parquet files only.
         kinds = tuple(map(own.get, united)) if source.format in _MERGED else tuple(own.items())
-        groups.setdefault(kinds, []).append(path)
+        groups.setdefault((kinds, in_nanoseconds[path]), []).append(path)
     return [(files, united) for files in groups.values()]
+
+
+def _find_nanoseconds(path: str) -> tuple[str, ...]:
+    """Return the columns with times in nanoseconds, which Spark reads as numbers.
+
+    Raises:
+        UnreadableError: when Spark cannot read the compression of the file.
+    """
+    footer = pq.read_metadata(path)
+    codecs = {
+        footer.row_group(group).column(column).compression
+        for group in range(footer.num_row_groups)
+        for column in range(footer.num_columns)
+    }
+    if unknown := codecs & _UNKNOWN_CODECS:
+        codec = unknown.pop().lower()
+        raise UnreadableError(path, f"Spark cannot read its compression {codec}: write it with zstd or snappy")
+    return tuple(
+        field.name
+        for field in footer.schema.to_arrow_schema()
+        if pa.types.is_timestamp(field.type) and field.type.unit == "ns"
+    )
 
 
 def _unite(name: str, examples: Mapping[str, str], *, is_needed: bool) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from backstream.definition import prepared, prepared_columns
 from backstream.definition.columns import key_columns, require_columns, value_columns
 from backstream.definition.loader import load_definition, resolve_raw_paths
 from backstream.definition.model import Definition
-from backstream.errors import BackstreamError, SpecError, format_problems
+from backstream.errors import BackstreamError, PlanError, SpecError, format_problems
 from backstream.eventtime.instants import duration_text
 from backstream.native.supported import describe_engine, require_engine
 from backstream.quality.suites import require_valid_suite
@@ -20,6 +20,7 @@ from backstream.source.files import list_source_files
 from backstream.source.footers import load_footers
 from backstream.source.raw_files import RawFile, list_raw_files
 from backstream.source.raw_types import list_missing_paths, load_raw_types, plain_types
+from backstream.source.reader import UnreadableError
 from backstream.source.text_files import require_known_compressions
 from backstream.workflow.inputs.prepare import list_parquet_to_prepare
 from backstream.workflow.inputs.raw_source import RawSource
@@ -121,16 +122,38 @@ def _check_raw_types(checked: CheckedDefinition, definition: Definition, home: H
         if code := prepared.transformation(single.source):
             code.load_function(1)  # it must exist; its columns are known after it has run
         if single.source.name and _has_known_types(single):
-            path = list_raw_files(single.source, checked.place)[0].path
-            _require_paths(single, load_raw_types(single.source, path), f"{checked.place}, {single.source.name}")
+            paths = [file.path for file in list_raw_files(single.source, checked.place)]
+            place = f"{checked.place}, {single.source.name}"
+            _require_paths(single, _load_first_types(single, paths, place), place)
     if not _has_known_types(definition):
         return checked
-    raw = load_raw_types(definition.source, checked.files[0])
+    raw = _load_first_types(definition, checked.files, checked.place)
     _require_paths(definition, raw, checked.place)
     types = plain_types(definition, raw)
     if types is None:
         return checked
     return _check_columns(checked, prepared.as_prepared(definition, home), types | _PREPARED_TIMES)
+
+
+def _load_first_types(definition: Definition, paths: Sequence[str], place: str) -> Mapping[str, str]:
+    """Return the types of the first file with columns, without a damaged file if the definition skips it.
+
+    Raises:
+        PlanError: when a file is damaged, or no file has columns.
+    """
+    damages = list[UnreadableError]()
+    for path in paths:
+        try:
+            if types := load_raw_types(definition.source, path):
+                return types
+        except UnreadableError as error:
+            damages.append(error)
+            if definition.source.corrupt_files == "fail":
+                break
+    if damages:
+        raise PlanError(damages[0].explain(place))
+    msg = f"no file has columns, e.g., {paths[0]} ({place}, source.path)\n\nhint: add a file with a record"
+    raise PlanError(msg)
 
 
 def _require_paths(definition: Definition, raw: Mapping[str, str], place: str) -> None:

@@ -155,8 +155,8 @@ def _examine(
     spark: SparkSession, definition: Definition, types: Mapping[str, str], table: pa.Table
 ) -> CheckedSample:
     reasons = table[REASON].to_pylist()
-    unreadable = table.filter(pa.array([reason is not None for reason in reasons]))
-    readable = table.filter(pa.array([reason is None for reason in reasons]))
+    unreadable = table.filter(pa.array([reason is not None for reason in reasons], pa.bool_()))
+    readable = table.filter(pa.array([reason is None for reason in reasons], pa.bool_()))
     events = _in_arrival_order(readable)
     unique = _without_duplicates(events, definition)
     records = _records(unique, definition)
