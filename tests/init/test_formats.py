@@ -353,14 +353,14 @@ def test_a_compression_that_the_suffix_does_not_show_is_refused_as_in_a_run(
     )
 
 
-@pytest.mark.parametrize("suffix", [".deflate", ".lz4", ".snappy"])
+@pytest.mark.parametrize("suffix", [".deflate", ".lz4", ".snappy", ".xz"])
 def test_other_compressions_are_refused_with_the_known_ones(suffix: str, tmp_path: Path) -> None:
     with pytest.raises(PlanError) as raised:
         sample_of(tmp_path / "in", f"a.json{suffix}", b"\x78\x9c\x01")
 
     assert str(raised.value) == (
-        f"no events at {tmp_path}/in (--from): no file is Parquet, JSON, CSV, ORC, Avro, or a known log"
-        f"\n  other files: a.json{suffix}\n\nhint: compress text with gzip, bzip2, or zstd"
+        f"cannot read {tmp_path}/in/a.json{suffix}: backstream reads no text with the suffix {suffix}:"
+        " compress it with gzip, bzip2, or zstd (--from)"
     )
 
 

@@ -6,7 +6,6 @@ import bz2
 import gzip
 import re
 import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,10 +18,9 @@ from tests.prepared.events import make_events, sums_by_hour
 from tests.prepared.test_prepared import SOURCES, published, write_definition
 
 import backstream
-from backstream.errors import ContractError, PlanError, QualityError, StorageError
+from backstream.errors import ContractError, QualityError, StorageError
 from backstream.runs.home import Home
 from backstream.runs.input_notes import describe_inputs
-from backstream.workflow.checks.check_definition import check_definition
 from backstream.workflow.inputs.prepare import prepare_source
 from backstream.workflow.inputs.prepared_batches import PreparedFiles
 
@@ -136,53 +134,6 @@ def test_a_plain_text_that_is_cut_keeps_its_complete_lines(spark: SparkSession, 
     assert (prepared.counts.read, prepared.counts.unreadable) == (40, 1)
 
 
-def lz4_frame(content: bytes) -> bytes:
-    return subprocess.run(["lz4", "-c"], input=content, capture_output=True, check=True).stdout
-
-
-@pytest.mark.parametrize(
-    ("kind", "name", "compress", "reason"),
-    [
-        pytest.param(
-            *(
-                "json",
-                "b.json.lz4",
-                lz4_frame,
-                "it is an LZ4 frame, and Spark reads only the blocks that Hadoop writes",
-            ),
-            marks=pytest.mark.skipif(shutil.which("lz4") is None, reason="no command lz4 on this machine"),
-        ),
-        ("json", "b.json.snappy", lambda _: b"\xff\x06\x00\x00sNaPpY", "it is a Snappy frame"),
-        ("csv", "b.csv.lz4", bytes, "the header of a CSV file with the suffix .lz4 cannot be read"),
-        ("csv", "b.csv.snappy", bytes, "the header of a CSV file with the suffix .snappy cannot be read"),
-    ],
-)
-def test_a_compression_that_spark_cannot_read_is_refused_by_check_and_plan(
-    kind: str, name: str, compress: Callable[[bytes], bytes], reason: str, spark: SparkSession, tmp_path: Path
-) -> None:
-    source = Source(spark, tmp_path, kind)
-    bad = source.data / name
-    bad.write_bytes(compress(source.write("whole").read_bytes()))
-    (problem,) = check_definition(source.definition(), Home(tmp_path / "home")).problems
-    assert isinstance(problem, PlanError)
-    assert str(problem).startswith(f"cannot read input file {bad}: {reason}")
-    assert str(problem).endswith("compress it with gzip, bzip2, or zstd")
-    with pytest.raises(ContractError, match=f"^cannot read input file {bad}: {reason}"):
-        source.prepare()
-
-
-@pytest.mark.parametrize("codec", ["lz4", "snappy", "deflate", "bzip2", "gzip"])
-def test_json_that_spark_compressed_is_read(codec: str, spark: SparkSession, tmp_path: Path) -> None:
-    source = Source(spark, tmp_path, "json")
-    plain = source.write("plain").rename(tmp_path / "plain")
-    spark.read.text(str(plain)).coalesce(1).write.option("compression", codec).text(str(tmp_path / "out"))
-    (written,) = (tmp_path / "out").glob("part-*")
-    written.rename(source.data / f"b.json{written.suffix}")
-    prepared = source.prepare()
-    assert prepared is not None
-    assert (prepared.counts.read, prepared.counts.unreadable) == (40, 0)
-
-
 @pytest.mark.parametrize("kind", ["json", "csv", "avro"])
 def test_a_file_that_vanishes_while_it_is_prepared_is_named(
     kind: str, spark: SparkSession, tmp_path: Path
@@ -252,7 +203,7 @@ def test_a_second_delivery_without_a_sequence_names_both_files(
 
 def test_files_with_other_endings_are_counted_in_the_plan(spark: SparkSession, tmp_path: Path) -> None:
     source = Source(spark, tmp_path, "json")
-    for name in ("b.json.xz", "c.zip", "_SUCCESS"):
+    for name in ("b.tar", "c.zip", "_SUCCESS"):
         (source.data / name).write_bytes(b"other")
     plan = backstream.plan(source.definition(), *RANGE, home=tmp_path / "home", allow_unsealed=True)
     suffixes = ".json, .jsonl, .ndjson, .log, .txt"
@@ -260,7 +211,7 @@ def test_files_with_other_endings_are_counted_in_the_plan(spark: SparkSession, t
         ("No data", f"1 file with a name that begins with _ or .: {source.data}/_SUCCESS"),
         (
             "No data",
-            f"2 files with another suffix than {suffixes}: {source.data}/b.json.xz, {source.data}/c.zip",
+            f"2 files with another suffix than {suffixes}: {source.data}/b.tar, {source.data}/c.zip",
         ),
     ]
 
