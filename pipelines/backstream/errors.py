@@ -101,6 +101,12 @@ class QualityError(BackstreamError):
     is_retryable = False  # the staged result stays the same
 
 
+class StepError(BackstreamError):
+    """A step needs what an earlier step has not left, for example because its task was marked as success."""
+
+    is_retryable = False  # a retry of this step does not do the other one
+
+
 class CountError(BackstreamError):
     """Two counts that must be equal differ: records were lost or doubled between them."""
 

@@ -104,7 +104,7 @@ def own_dags(folder: str) -> dict[str, Any]:
             run_params={"reason": "weekly"},
             pool="sales",
         )
-    context: dict[str, Any] = {"dag": weekly, "run_id": "one", "params": {}}
+    context: dict[str, Any] = {"dag": weekly, "run_id": "one", "params": {}, "dag_run": SimpleNamespace()}
     request = vars(weekly.get_task("clicks.plan"))["op_args"][0]
     filled = request | {"since": "2024-03-01T00:00:00Z", "until": "2024-03-08T00:00:00Z"}
     return {
@@ -210,7 +210,10 @@ def _planned_in_group(path: str, request: dict[str, Any], context: dict[str, Any
 
     pushed: dict[str, str] = {}
     ti = SimpleNamespace(
-        dag_id="weekly", task_id="clicks.plan", xcom_push=lambda key, value: pushed.update({key: value})
+        dag_id="weekly",
+        task_id="clicks.plan",
+        xcom_push=lambda key, value: pushed.update({key: value}),
+        xcom_pull=lambda **_: None,
     )
     ours.execute_plan(Path(path), "clicks", context | {"ti": ti}, request)
     plan = Plan.read(Path(pushed["plan"]))

@@ -71,7 +71,7 @@ def _requests(home: str) -> Any:
     from backstream.runs.home import Home
     from backstream.runs.requests import load_requests
 
-    return {request.triggered_by: asdict(request) for request in load_requests(Home(Path(home)), "clicks")}
+    return {request.dag_run_id: asdict(request) for request in load_requests(Home(Path(home)), "clicks")}
 
 
 def _found(
@@ -130,8 +130,12 @@ def _planned(definition: str, run_id: str, form: dict[str, Any], name: str = "cl
         "params": dag.params.dump() | form,
         "dag": dag,
         "run_id": run_id,
-        "dag_run": SimpleNamespace(triggering_user_name="ada"),
-        "ti": SimpleNamespace(task_id="plan", xcom_push=lambda key, value: pushed.update({key: value})),
+        "dag_run": SimpleNamespace(triggering_user_name="ada", start_date=f"start of {run_id}"),
+        "ti": SimpleNamespace(
+            task_id="plan",
+            xcom_push=lambda key, value: pushed.update({key: value}),
+            xcom_pull=lambda **_: None,
+        ),
     }
     heard = io.StringIO()
     handler = logging.StreamHandler(heard)

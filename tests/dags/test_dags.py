@@ -20,6 +20,9 @@ SPELLINGS = {
     "bad duration": ('size = "1h"', 'size = "one hour"'),
     "unknown key": ("[lateness]", "[laetness]"),
     "bad schedule": ('schedule = "0 0 1 * *"', 'schedule = "monthly"'),
+    "hourly": ('schedule = "0 0 1 * *"', 'schedule = "@hourly"'),
+    "in the morning": ('schedule = "0 0 1 * *"', 'schedule = "0 6 1 * *"'),
+    "twice a day": ('schedule = "0 0 1 * *"', 'schedule = "0 0,12 1 1 *"'),
 }
 
 
@@ -240,15 +243,41 @@ def test_a_broken_definition_is_an_import_error_and_takes_no_other_dag_down(
     assert error.splitlines()[-1] == f"backstream.errors.SpecError: {said}"
 
 
+@pytest.mark.parametrize(
+    ("broken", "schedule", "tick"),
+    [
+        ("hourly", "@hourly", "2013-01-01T05:00Z to 2013-01-01T06:00Z"),
+        ("in the morning", "0 6 1 * *", "2012-12-01T06:00Z to 2013-01-01T06:00Z"),
+        ("twice a day", "0 0,12 1 1 *", "2013-01-01T00:00Z to 2013-01-01T12:00Z"),
+    ],
+)
+def test_a_schedule_whose_intervals_are_no_whole_days_is_refused(
+    found: dict[str, Any], folders: dict[str, Path], broken: str, schedule: str, tick: str
+) -> None:
+    assert sorted(found[broken]["dags"]) == OF_FLIGHTS
+    (error,) = found[broken]["errors"].values()
+    first, _, hint = error.splitlines()[-3:]
+    said = f"must have intervals of whole days in UTC, got {schedule!r} with {tick}"
+    assert first == f"backstream.errors.SpecError: backfill.schedule {said} ({folders[broken] / 'broken.toml'})"
+    assert hint == "hint: use @daily, @weekly, @monthly, or a cron expression that begins with 0 0"
+
+
 def test_all_broken_definitions_are_named_at_once(found: dict[str, Any], folders: dict[str, Path]) -> None:
     (error,) = found["several"]["errors"].values()
     folder = folders["several"]
-    assert error.splitlines()[-3:] == [
+    assert error.splitlines()[-7:] == [
         "backstream.errors.SpecError: 2 definitions are invalid",
         f"  definition is not TOML: Invalid value (at end of document) ({folder / 'a.toml'})",
-        f"  name is already used by {folder / 'flights.toml'}, got 'flights' ({folder / 'twin.toml'})",
+        "  name must be unique, got 'flights' in 2 files, so none becomes a DAG",
+        f"    {folder / 'flights.toml'}",
+        f"    {folder / 'twin.toml'}",
+        "  ",
+        "  hint: rename or remove all but one",
     ]
-    assert sorted(found["several"]["dags"]) == OF_FLIGHTS
+
+
+def test_of_two_definitions_with_one_name_none_becomes_a_dag(found: dict[str, Any]) -> None:
+    assert found["several"]["dags"] == {}
 
 
 def test_a_definition_that_cannot_be_read_takes_no_other_dag_down(

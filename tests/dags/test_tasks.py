@@ -35,6 +35,7 @@ def test_what_no_retry_heals_fails_for_good_and_everything_else_is_tried_again(s
         "ConflictError": "AirflowFailException",
         "CommitError": "CommitError",
         "QualityError": "AirflowFailException",
+        "StepError": "AirflowFailException",
         "CountError": "CountError",
         "LedgerError": "LedgerError",
         "SetupError": "SetupError",

@@ -30,6 +30,7 @@ IS_RETRYABLE = {
     "RejectedError": False,
     "SetupError": True,
     "SpecError": False,
+    "StepError": False,
     "StorageError": True,
     "UnreadableError": False,
     "UnsupportedCaseError": False,

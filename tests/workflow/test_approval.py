@@ -16,6 +16,7 @@ from backstream.eventtime.instants import DAY_MS, instant_ms
 from backstream.eventtime.intervals import Interval
 from backstream.lake.ledger import list_runs
 from backstream.runs.home import Home
+from backstream.runs.manifest import hash_results, load_manifests
 from backstream.runs.plan import Plan
 from backstream.runs.results import (
     ApprovalDecision,
@@ -66,6 +67,7 @@ def audited(plan: Plan, verdict: Verdict, outcome: CheckOutcome = CheckOutcome.P
     """Write an audit with this verdict."""
     check = Check("no window is empty", "expect_it", Severity.CRITICAL, outcome, "2 of 24")
     audit = Audit(plan.run_id, "suite", verdict, "2 of 24 windows are empty", (check,), plan.gate_override)
+    audit = replace(audit, results=hash_results(load_manifests(plan)))
     audit.write(plan.folder.audit_result)
     return plan
 
@@ -174,7 +176,7 @@ def test_the_request_has_the_limit_of_the_definition_and_both_values_of_the_chan
 def test_the_approver_has_a_report_that_shows_the_limit_the_changes_and_the_way_to_answer(tmp_path: Path) -> None:
     publish_counts(staged(tmp_path, "always"), CLICKED)
     plan = audited(staged(tmp_path, "always", "manual__1+2"), Verdict.PASS)
-    request = request_approval(plan, *TASK)
+    request = request_approval(plan, TASK[0], "manual__1+2", TASK[2])
     (run, *_) = list_run_states(plan.home, plan.dataset)
 
     assert request is not None
@@ -233,8 +235,10 @@ def test_a_rejected_run_has_a_ledger_row_and_a_report_and_keeps_its_staged_files
 
 def test_an_approver_may_approve_a_rejected_run_without_a_new_computation(tmp_path: Path) -> None:
     plan = audited(staged(tmp_path, "always"), Verdict.PASS)
+    request_approval(plan, *TASK)
     record_approval(plan, REJECTED)
 
+    request_approval(plan, *TASK)
     record_approval(plan, APPROVED)
 
     assert publish_run(plan).rows == 2
@@ -273,7 +277,8 @@ def test_an_approver_sees_the_rows_of_each_failed_check_with_both_values_and_a_c
     command = "backstream show clicks"
     check = Check("no window is empty", "expect_it", Severity.WARNING, CheckOutcome.WARN, "1 of 24")
     found = replace(check, failing=(row | {"command": command},))
-    Audit(plan.run_id, "suite", Verdict.WARN, "1 of 24 windows is empty", (found,)).write(plan.folder.audit_result)
+    audit = Audit(plan.run_id, "suite", Verdict.WARN, "1 of 24 windows is empty", (found,))
+    replace(audit, results=hash_results(load_manifests(plan))).write(plan.folder.audit_result)
 
     text = text_of(plan)
 

@@ -18,7 +18,7 @@ from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.results import ApprovalDecision, Audit, Verdict
 from backstream.runs.status import RunStatus
-from backstream.workflow import find_restatements, find_unfinished_plan, plan_run, report_run, require_resumable
+from backstream.workflow import find_plan_of, find_restatements, plan_run, report_run, require_resumable
 from backstream.workflow.plan.plan_request import PlanRequest
 
 SINCE_MS = instant_ms("2024-03-01", "since")
@@ -197,30 +197,45 @@ def late(folder: Path, name: str, hour: int) -> None:
 def test_a_cleared_run_keeps_its_plan(folder: Path) -> None:
     plan = planned(folder, 1, 3, "manual__1")
     write_clicks(folder / "data/b.parquet", [(at("1 07:00"), at("9 07:00"), "A", 99, "late")])
-    assert find_unfinished_plan("manual__1", "clicks", Home(folder / "home")) == plan
-    assert find_unfinished_plan("manual__2", "clicks", Home(folder / "home")) is None
-    assert find_unfinished_plan("manual:_1", "clicks", Home(folder / "home")) is None
+    assert find_plan_of("manual__1", "clicks", Home(folder / "home")) == plan
+    assert find_plan_of("manual__2", "clicks", Home(folder / "home")) is None
+    assert find_plan_of("manual:_1", "clicks", Home(folder / "home")) is None
 
 
 @pytest.mark.parametrize(("verdict", "has_ended"), [(Verdict.FAIL, True), (Verdict.WARN, False)])
 def test_a_run_that_the_gate_refused_gets_a_new_plan(folder: Path, verdict: Verdict, *, has_ended: bool) -> None:
     plan = planned(folder, 1, 3, "manual__1")
     Audit(plan.run_id, "suite", verdict, "", ()).write(plan.folder.audit_result)
-    assert (find_unfinished_plan("manual__1", "clicks", Home(folder / "home")) is None) is has_ended
+    assert (find_plan_of("manual__1", "clicks", Home(folder / "home")) is None) is has_ended
 
 
-def test_a_published_run_gets_a_new_plan_after_its_report_was_written(folder: Path) -> None:
+def test_a_published_run_keeps_its_plan_until_a_new_one_would_lead_to_other_rows(folder: Path) -> None:
     plan = run(folder, 1, 3, trigger="manual__1")
-    assert find_unfinished_plan("manual__1", "clicks", Home(folder / "home")) == plan
+    assert find_plan_of("manual__1", "clicks", Home(folder / "home")) == plan
     report_run(plan)
-    assert find_unfinished_plan("manual__1", "clicks", Home(folder / "home")) is None
+    assert find_plan_of("manual__1", "clicks", Home(folder / "home")) == plan
+    late(folder, "b", 7)
+    assert find_plan_of("manual__1", "clicks", Home(folder / "home")) is None
+
+
+def test_a_run_whose_rows_were_replaced_gets_a_new_plan(folder: Path) -> None:
+    run(folder, 1, 3, trigger="manual__1")
+    run(folder, 1, 3, trigger="manual__2")
+    assert find_plan_of("manual__1", "clicks", Home(folder / "home")) is None
+
+
+def test_a_plan_into_whose_range_another_run_published_is_not_resumed(folder: Path) -> None:
+    planned(folder, 1, 3, "manual__1")
+    run(folder, 2, 4, trigger="manual__2")
+    assert find_plan_of("manual__1", "clicks", Home(folder / "home")) is None
 
 
 def test_a_run_that_ended_is_not_resumed_if_the_clock_of_the_reporting_machine_is_behind(folder: Path) -> None:
     plan = run(folder, 1, 3, trigger="manual__1")
     report_run(plan)
     os.utime(plan.folder.report, (1, 1))
-    assert find_unfinished_plan("manual__1", "clicks", Home(folder / "home")) is None
+    late(folder, "b", 7)
+    assert find_plan_of("manual__1", "clicks", Home(folder / "home")) is None
 
 
 def test_a_report_from_before_the_publication_does_not_end_the_run(folder: Path) -> None:

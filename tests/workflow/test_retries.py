@@ -170,7 +170,7 @@ def test_a_run_is_resumed_with_its_own_plan_after_files_were_added(tmp_path: Pat
     assert (resumable.plan.run_id, list_unfinished_chunks(resumable.plan)) == (plan.run_id, ["0001", "0002"])
     assert resumable.notes == (
         f"resuming the interrupted run {plan.run_id}: 1 of 3 chunks are finished",
-        "1 input file arrived after planning and will not be read; use --replan for a new plan with all files",
+        "files that came after the plan are not read: 1 file, 1 record; replan to read them (--replan)",
     )
 
 

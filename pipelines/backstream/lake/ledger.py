@@ -124,9 +124,15 @@ def run_row(
 
 
 def record_run(home: Home, row: RunRow) -> bool:
-    """Append the outcome of a run; return False if it is recorded already. A run may fail repeatedly."""
+    """Append the outcome of a run; return False if it is recorded already. A run may fail repeatedly.
+
+    A published run is final, so no other outcome of it is appended.
+    """
     from backstream.lake import ledger_tables
 
+    published = ((other.run_id, other.status) for other in list_runs(home, row.dataset))
+    if row.status is not RunStatus.PUBLISHED and (row.run_id, RunStatus.PUBLISHED) in published:
+        return False
     key = () if row.status is RunStatus.FAILED else ("run_id", "status")
     is_new = ledger_tables.append_rows(home, RUNS, RUNS_TABLE, key, [stored_run(row)])
     if is_new:

@@ -56,6 +56,11 @@ def load_stats() -> Any:
     return _find("Stats", "airflow.sdk.observability.stats", "airflow.observability.stats", "airflow.stats")
 
 
+def load_never_expire() -> Any:
+    """Return the retention of a state of a task that Airflow keeps as long as the Dag run; Airflow 3.3 has it."""
+    return _find("NEVER_EXPIRE", "airflow.sdk.execution_time.context")
+
+
 def load_settings() -> Any:
     """Return Airflow's configuration, with `get` and `getboolean`."""
     return _find("conf", "airflow.sdk.configuration", "airflow.configuration")

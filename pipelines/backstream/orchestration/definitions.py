@@ -7,16 +7,23 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from importlib.resources import files
+from itertools import islice
 from pathlib import Path
 
 from backstream.definition.folder import list_definition_files
 from backstream.definition.loader import load_definition
 from backstream.definition.model import Definition
 from backstream.errors import SpecError
-from backstream.orchestration.run_range import load_timetable
+from backstream.eventtime.instants import DAY_MS
+from backstream.eventtime.intervals import Interval
+from backstream.orchestration.run_range import data_intervals, load_timetable
 from backstream.runs.dag_names import load_team, qualified_name
 from backstream.runs.home import definitions_folders
 from backstream.runs.settings import project_environment
+
+_TICKS = 3
+_SEARCH_MS = 9 * 366 * DAY_MS
+"""The longest time between two ticks is that of February 29, around a year such as 2100."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +62,26 @@ def require_folders(*folders: Path) -> tuple[Path, ...]:
 
 
 def load_definitions(folders: tuple[Path, ...]) -> LoadedDefinitions:
-    """Return the definitions in folders and their subfolders; a name that is used twice is a problem."""
-    valid: dict[Path, Definition] = {}
-    paths: dict[str, Path] = {}  # by the name with the team
+    """Return the definitions in folders and their subfolders.
+
+    A name that several definitions have is a problem, and none of them is returned: a stray copy replaces nothing.
+    """
+    found: dict[str, dict[Path, Definition]] = {}  # by the name with the team
     problems = []
     for path in list_definition_files(*folders):
         definition, problem = _load_once(path)
         if definition is None:
             problems.append(problem)
-        elif (name := qualified_name(definition.name, find_team(path))) in paths:
-            problems.append(f"name is already used by {paths[name]}, got {definition.name!r} ({path})")
         else:
-            valid[path], paths[name] = definition, path
+            found.setdefault(qualified_name(definition.name, find_team(path)), {})[path] = definition
+    for name, same in found.items():
+        if len(same) > 1:
+            listed = "".join(f"\n  {path}" for path in same)
+            problems.append(
+                f"name must be unique, got {name!r} in {len(same)} files, so none becomes a DAG{listed}"
+                "\n\nhint: rename or remove all but one"
+            )
+    valid = {path: definition for same in found.values() if len(same) == 1 for path, definition in same.items()}
     return LoadedDefinitions(valid, tuple(problems))
 
 
@@ -111,10 +126,10 @@ def _parse(path: Path, _digest: str, _variables: tuple[tuple[str, str], ...]) ->
 
 
 def require_timetable(definition: Definition, path: Path) -> None:
-    """Check that Airflow understands the schedule of a definition.
+    """Check that Airflow understands the schedule of a definition, and that its intervals are whole days in UTC.
 
     Raises:
-        SpecError: when the schedule is not a cron expression.
+        SpecError: when the schedule is not a cron expression, or a run would begin within a day.
     """
     schedule = definition.backfill.schedule
     try:
@@ -122,6 +137,15 @@ def require_timetable(definition: Definition, path: Path) -> None:
     except Exception as error:
         msg = f"backfill.schedule must be a cron expression such as @daily, got {schedule!r} ({path})"
         raise SpecError(msg) from error
+    # The hours and minutes of a cron expression are the same on each of its days, so its first ticks show them.
+    since_ms = definition.source.event_time_range[0]
+    ticks = islice(data_intervals(schedule, Interval(since_ms, since_ms + _SEARCH_MS)), _TICKS)
+    if broken := next((tick for tick in ticks if tick.start_ms % DAY_MS or tick.end_ms % DAY_MS), None):
+        msg = (
+            f"backfill.schedule must have intervals of whole days in UTC, got {schedule!r} with {broken} ({path})"
+            "\n\nhint: use @daily, @weekly, @monthly, or a cron expression that begins with 0 0"
+        )
+        raise SpecError(msg)
 
 
 def _package_folder(package: str) -> Path:

@@ -55,7 +55,7 @@ class PrepareOperator(JobOperator):
         with fail_without_retry():
             provide_environment(Path(self.definition_path))
         params = context["params"] if self.request is None else self.request
-        with record_request(context, self.dataset, params, trigger_of(context, self.request)):
+        with record_request(context, self.dataset, params, trigger_of(context)):
             super().execute(context)
 
     def job_arguments(self, context: Any) -> list[str]:

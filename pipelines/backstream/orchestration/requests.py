@@ -7,7 +7,9 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Any
+from uuid import uuid4
 
 from backstream.errors import BackstreamError
 from backstream.eventtime.instants import SECOND_MS
@@ -15,7 +17,11 @@ from backstream.orchestration.params import AS_DEFINED
 from backstream.orchestration.run_range import data_interval, resolve_range
 from backstream.runs.home import Home
 from backstream.runs.plan import Plan
-from backstream.runs.requests import RunRequest
+from backstream.runs.requests import RunRequest, find_all_requests
+
+_CREATION = "creation"
+"""Key of the state of a task, and of the XCom, with the id of a Dag run's creation."""
+_CREATION_LENGTH = 8
 
 log = logging.getLogger(__name__)
 
@@ -38,20 +44,65 @@ class RecordedRequest:
         except (BackstreamError, OSError) as error:
             log.warning("cannot write the request of this run, so its list entry is incomplete: %s", error)
 
+    def end_deleted(self) -> None:
+        """Record the end of the Dag runs that had the id of this one: Airflow has deleted them."""
+        own = self.request
+        for other in find_all_requests(self.home, own.dag_id, own.dag_run_id):
+            is_deleted = other.task_group == own.task_group and other.triggered_by != own.triggered_by
+            if is_deleted and other.ended_at_ms is None:
+                with suppress(BackstreamError, OSError):
+                    replace(other, ended_at_ms=own.requested_at_ms).write(self.home)
+
     def add_plan(self, plan: Plan) -> None:
         """Add the plan that the request led to."""
         self.add(run_id=plan.run_id, mode=plan.mode.value, since_ms=plan.since_ms, until_ms=plan.until_ms)
 
 
-def trigger_of(context: Mapping[str, Any], request: Mapping[str, Any] | None) -> str:
-    """Return the trigger of a run: its Dag run, or the task `plan` of its group, if a group requests the run.
+def trigger_of(context: Mapping[str, Any]) -> str:
+    """Return the trigger of a run: its Dag run, its DAG, the task group if a group requests it, and its creation.
 
-    Runs of other DAGs can have the same run id.
+    Runs of other DAGs can have the same run id, and so can a Dag run that Airflow creates after a deleted one.
     """
-    if request is None:
-        return str(context["run_id"])
-    group = context["ti"].task_id.rpartition(".")[0]
-    return f"{context['ti'].dag_id}.{group}.plan.{context['run_id']}"
+    ti, creation = context["ti"], _load_creation(context)
+    group = ti.task_id.rpartition(".")[0]
+    return ".".join(part for part in (context["run_id"], context["dag"].dag_id, group, creation) if part)
+
+
+def _load_creation(context: Mapping[str, Any]) -> str:
+    """Return an id of Airflow's creation of a Dag run, which retries and cleared tasks keep.
+
+    Airflow stores it with the Dag run and deletes it with the Dag run. A task `prepare` hands it on to `plan`.
+    """
+    ti = context["ti"]
+    group, dot, task_id = ti.task_id.rpartition(".")
+    prepare = f"{group}{dot}prepare"
+    is_prepared = task_id != "prepare" and context["dag"].has_task(prepare)
+    if is_prepared and (known := ti.xcom_pull(task_ids=prepare, key=_CREATION)):
+        return str(known)
+    store = context.get("task_state_store")
+    creation = _find_creation(context) if store is None else store.get(_CREATION)
+    if creation is None:
+        creation = uuid4().hex[:_CREATION_LENGTH]
+    if store is not None:
+        from backstream.orchestration.airflow_versions import load_never_expire
+
+        store.set(_CREATION, creation, retention=load_never_expire())
+    if task_id == "prepare":
+        ti.xcom_push(key=_CREATION, value=creation)
+    return str(creation)
+
+
+def _find_creation(context: Mapping[str, Any]) -> str | None:
+    """Return the id of a creation for an Airflow below 3.3, which keeps no state of tasks.
+
+    A Dag run keeps its start until it is cleared. A cleared one is the newest one with its id.
+    """
+    run, dag_id = context["dag_run"], context["dag"].dag_id
+    if getattr(run, "clear_number", 0):
+        known = find_all_requests(Home.from_environment(), dag_id, context["run_id"])
+        return known[0].triggered_by.rpartition(".")[2] if known else None
+    start = getattr(run, "start_date", None)
+    return sha256(str(start).encode()).hexdigest()[:_CREATION_LENGTH] if start else None
 
 
 @contextmanager
@@ -68,6 +119,7 @@ def record_request(
     """
     recorded = RecordedRequest(Home.from_environment(), _request_of(context, dataset, params, trigger))
     recorded.add()
+    recorded.end_deleted()
     try:
         yield recorded
     except Exception as error:

@@ -1,6 +1,7 @@
-"""Listen to Airflow: record when a Dag run fails, so that no page or command shows it as running.
+"""Listen to Airflow: record when a Dag run ends, so that no page or command shows it as running.
 
-Tasks that were killed cannot record their end, nor those of a run that a user marked as failed.
+Tasks that were killed cannot record their end, nor those of a run that a user marked as failed. A Dag run can also
+succeed without a result of its run, if a user marked its tasks as success.
 """
 
 from __future__ import annotations
@@ -30,6 +31,12 @@ def on_dag_run_running(dag_run: Any) -> None:
 @hookimpl
 def on_dag_run_failed(dag_run: Any) -> None:
     """Record the end of a run."""
+    _record(dag_run, int(time.time() * SECOND_MS))
+
+
+@hookimpl
+def on_dag_run_success(dag_run: Any) -> None:
+    """Record the end of a run; one that was published has its result already."""
     _record(dag_run, int(time.time() * SECOND_MS))
 
 

@@ -174,7 +174,11 @@ class PublishOperator(_ResultOperator):
 
     def execute(self, context: Any) -> int:
         """Return the number of published rows."""
-        return tasks.execute_publish(Path(self.definition_path), self.plan_path, context, self.asset, self.days)
+        arguments = (Path(self.definition_path), self.plan_path, context, self.asset, self.days)
+        rows, is_new = tasks.execute_publish(*arguments)
+        if not is_new:
+            self.outlets = []  # Airflow sends an event for each outlet of a task that succeeds
+        return rows
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """Return inputs, tables, and columns as OpenLineage's `OperatorLineage`."""

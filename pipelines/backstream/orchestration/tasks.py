@@ -83,9 +83,9 @@ def execute_plan(
     """
     params = context["params"] if request is None else request
     known = context["dag"].params if request is None else GROUP_PARAMS
-    trigger = trigger_of(context, request)
     with fail_without_retry():
         provide_environment(definition_path)
+        trigger = trigger_of(context)
         with record_request(context, dataset, params, trigger) as recorded:
             run_params = RunParams.from_params(params, list(known), context["dag"].dag_id)
             interval = resolve_range(params, data_interval(context))
@@ -142,10 +142,10 @@ def _create_plan(
 def _find_resumable_plan(
     definition_path: Path, interval: Interval, run_params: RunParams, trigger: str
 ) -> Plan | None:
-    """Return the plan of an earlier attempt of this run; None if it has ended or has other parameters."""
+    """Return the plan of an earlier attempt of this run; None if the run needs a new one."""
     definition = load_definition(definition_path)
     workflow = load_workflow(definition_path)
-    plan: Plan | None = workflow.find_unfinished_plan(trigger, definition.name, Home.from_environment())
+    plan: Plan | None = workflow.find_plan_of(trigger, definition.name, Home.from_environment())
     if plan is None:
         return None
     mode = run_params.mode or definition.backfill.mode
@@ -153,8 +153,13 @@ def _find_resumable_plan(
     if planned_for != (interval, mode, dict(run_params.overrides), run_params.gate_override):
         log.warning("creating a new plan: the parameters of this run changed since plan %s", plan.plan_hash)
         return None
+    if final := workflow.describe_final(plan):
+        log.info("%s; %s", final, _REPLAN_HINT)
+        return plan
     workflow.require_resumable(plan, _REPLAN_HINT)
     log.info("%s %s: resuming plan %s; %s", plan.dataset, plan.range, plan.plan_hash, load_progress(plan))
+    if later := workflow.note_later_files(plan):
+        log.warning("%s", later)
     return plan
 
 
@@ -227,9 +232,12 @@ def execute_audit(definition_path: Path, plan_path: str) -> str:
     """Audit the result and return the verdict; a verdict that forbids publication fails the task without retry."""
     with fail_without_retry():
         begin_task(definition_path, plan_path, Phase.AUDIT)
-        plan = Plan.load(plan_path)
+        plan, workflow = Plan.load(plan_path), load_workflow(definition_path)
+        if final := workflow.describe_final(plan):
+            log.info("%s", final)
+            return Audit.read(plan.folder.audit_result).verdict.value
         try:
-            audit: Audit = load_workflow(definition_path).audit_run(plan)
+            audit: Audit = workflow.audit_run(plan)
         except QualityError:
             send_audit(plan, Audit.read(plan.folder.audit_result))
             _refresh_dataset_state(definition_path, plan)  # the later tasks don't run
@@ -241,8 +249,10 @@ def execute_audit(definition_path: Path, plan_path: str) -> str:
 
 def execute_publish(
     definition_path: Path, plan_path: str, context: Mapping[str, Any], asset: Any, days: Any
-) -> int:
-    """Replace the rows of the range in one commit, and return the number of published rows.
+) -> tuple[int, bool]:
+    """Replace the rows of the range in one commit; return the number of published rows, and whether they are news.
+
+    Airflow must send no event about rows that it has sent before, or that are gone.
 
     Args:
         definition_path: TOML file of the definition.
@@ -254,7 +264,12 @@ def execute_publish(
     with fail_without_retry():
         begin_task(definition_path, plan_path, Phase.PUBLISH)
         plan = Plan.load(plan_path)
-        publication: Publication = load_workflow(definition_path).publish_run(plan)
+        workflow = load_workflow(definition_path)
+        publication: Publication = workflow.publish_run(plan)
+        is_sent = publication.already and plan.folder.success_marker.exists()
+        if is_sent or not workflow.has_published_rows(plan, publication):
+            log.info("%s", workflow.describe_final(plan))
+            return publication.rows, False
     send_publication(plan, publication)
     log.info(
         "published %s rows of %s, replacing %s%s",
@@ -273,7 +288,7 @@ def execute_publish(
     if days is not None:
         context["outlet_events"][days].add_partitions(partition_keys(plan.range))
         context["outlet_events"][days].extra = {"run_id": publication.run_id, "mode": plan.mode.value}
-    return publication.rows
+    return publication.rows, True
 
 
 def execute_report(definition_path: Path, plan_path: str) -> str:

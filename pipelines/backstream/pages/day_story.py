@@ -62,13 +62,14 @@ class _Run:
         """Return an event of this run with its links."""
         request, row = self.request, self.row
         by_trigger = RunAddress.from_trigger(row.dataset, row.triggered_by)
-        report = {"dag_id": by_trigger.dag_id, "run_id": row.triggered_by, "plan": row.plan_hash}
+        address = RunAddress.from_request(request) if request else by_trigger
+        report = {"dag_id": address.dag_id, "run_id": address.run_id, "plan": row.plan_hash}
         return StoryEvent(
             at_ms,
             kind,
             title,
             **facts,
-            address=RunAddress.from_request(request) if request else by_trigger,
+            address=address,
             report=report if self.folder.report.is_file() else None,
             airflow=DagRun(request.dag_id, request.dag_run_id, "").address if request else "",
         )
@@ -178,7 +179,7 @@ def _load_chunk_files(folder: RunFolder) -> list[tuple[int, int, list[str]]]:
 
 
 def _list_approvals(runs: Iterable[_Run]) -> Iterator[StoryEvent]:
-    for run in runs:
+    for run in {run.row.run_id: run for run in runs}.values():  # a run can have several rows in the ledger
         asked, decision = (
             ApprovalRequest.read(run.folder.approval_request),
             ApprovalDecision.read(run.folder.approval),

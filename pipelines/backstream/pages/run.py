@@ -10,7 +10,7 @@ from backstream.pages.render import Page, page, time_left_text
 from backstream.pages.runs import RunAddress, find_run, list_triggers, page_head
 from backstream.pages.store import PageStore
 from backstream.runs.status import RunStatus
-from backstream.workflow.run_state import RunState, with_end
+from backstream.workflow.run_state import DELETED, RunState, with_end
 
 _NOT_FOUND = 404
 
@@ -53,8 +53,10 @@ async def load_run(records: PageStore, address: RunAddress, airflow: Airflow) ->
         address = RunAddress.from_state(state)
     try:
         dag_run = await airflow.dag_run(address.dag_id, address.run_id, address.group)
-    except RejectedError:
+    except RejectedError as error:
         dag_run = None
+        if state and state.dag_run_id and error.status == _NOT_FOUND:
+            state = with_end(state, DELETED)
     others = tuple(run for run in found if run is not state)
     if state and dag_run and dag_run.has_ended:
         state = with_end(state)

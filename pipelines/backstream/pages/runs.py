@@ -15,7 +15,7 @@ from backstream.lake.ledger import RunRow
 from backstream.pages.store import cached_by_mtime
 from backstream.runs.dag_names import BACKFILL, dag_id_of, dataset_of_dag
 from backstream.runs.home import Home, RunFolder
-from backstream.runs.requests import RunRequest, find_requests
+from backstream.runs.requests import RunRequest, find_all_requests, find_requests
 from backstream.runs.status import RunStatus
 from backstream.storage.files import load_json
 from backstream.workflow.run_state import RunState, add_dismissals, state_of_request, state_of_row
@@ -66,18 +66,26 @@ class RunTrigger:
     group: str = ""
 
 
-def list_triggers(home: Home, address: RunAddress) -> list[RunTrigger]:
+def list_triggers(home: Home, address: RunAddress, *, has_deleted: bool = False) -> list[RunTrigger]:
     """Return the triggers of the runs at an address: one per task group of the Dag run, if none is given.
 
     The request of the run has its dataset, whatever the name of the DAG. Without a request, the name of the DAG
-    must have it.
+    must have it. A run with a request is found at its own address only, because its DAG has the permissions.
+
+    Args:
+        home: the folder with the runs.
+        address: the address.
+        has_deleted: whether to add the Dag runs that Airflow deleted before it created one with their id.
     """
-    requests = find_requests(home, address.dag_id, address.run_id)
+    find = find_all_requests if has_deleted else find_requests
+    requests = find(home, address.dag_id, address.run_id)
     if requests:
         found = [RunTrigger(request.dataset, request.triggered_by, request.task_group) for request in requests]
         return [trigger for trigger in found if address.group in ("", trigger.group)]
     name = dataset_of_dag(address.dag_id)
-    return [RunTrigger(name, address.run_id)] if name else []
+    if name is None or any(each.triggered_by == address.run_id for each in load_requests_once(home, name)):
+        return []
+    return [RunTrigger(name, address.run_id)]
 
 
 def find_report(home: Home, address: RunAddress, plan_hash: str | None = None) -> Path | None:
@@ -85,7 +93,7 @@ def find_report(home: Home, address: RunAddress, plan_hash: str | None = None) -
 
     Values of a request are compared with file contents and are never part of a path.
     """
-    for trigger in list_triggers(home, address):
+    for trigger in list_triggers(home, address, has_deleted=plan_hash is not None):
         for folder in _list_folders(home, trigger.dataset):
             plan = _load_summary(folder.summary)
             if plan.get("triggered_by") == trigger.triggered_by and plan_hash in (None, plan.get("plan_hash")):

@@ -7,6 +7,7 @@ is never shared between threads and shows no progress bars.
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from collections.abc import Mapping
@@ -36,6 +37,7 @@ _COMPARING_TYPES = (
     "expect_column_values_to_be_decreasing",
 )
 """Types with such a prefix that compare rows with each other."""
+_EXCEPTION_LINE = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)(?::|$)")
 _CONDITION_KEYS = ("row_condition", "condition_parser")
 _MAX_LISTED_WINDOWS = 2_000_000
 """The number of windows up to which a check may get one row per window (1 GB)."""
@@ -167,7 +169,7 @@ def _validate_expectation(
         # The index of failing rows is enough; the library would copy further columns one by one.
         result = batch.validate(_build_expectation(type_name, kwargs), result_format="COMPLETE")
     except Exception as error:  # noqa: BLE001 - a check that cannot run is an outcome, whatever the library raises
-        return ExpectationResult(is_met=False, error=f"{type(error).__name__}: {error}")
+        return ExpectationResult(is_met=False, error=_error_text(error))
     exception = _exception_text(result.exception_info)
     if exception or not result.result:
         return ExpectationResult(is_met=False, error=exception or "no result")
@@ -188,11 +190,29 @@ def _build_expectation(type_name: str, kwargs: Mapping[str, Any]) -> Any:
 
 
 def _exception_text(info: Any) -> str:
-    """Return the message of an exception, which the library keeps per check or per metric; empty if none."""
+    """Return the message and the cause of an exception, which the library keeps per check or metric, or empty."""
     for entry in (info, *info.values()):
         if isinstance(entry, dict) and entry.get("raised_exception"):
-            return str(entry.get("exception_message") or "unknown exception")
+            message = str(entry.get("exception_message") or "unknown exception")
+            cause = _first_exception(str(entry.get("exception_traceback") or ""))
+            is_told = not cause or cause.partition(": ")[2] in message
+            return message if is_told else f"{message}; cause: {cause}"
     return ""
+
+
+def _first_exception(traceback: str) -> str:
+    """Return the first exception of a traceback as text: the one that caused the others; empty without any."""
+    lines = (line for line in traceback.splitlines() if _EXCEPTION_LINE.match(line))
+    return next(lines, "")
+
+
+def _error_text(error: BaseException) -> str:
+    """Return an exception with the one that caused it at first, if there is one."""
+    cause = error
+    while earlier := cause.__cause__ or cause.__context__:
+        cause = earlier
+    texts = dict.fromkeys(f"{type(each).__name__}: {each}".removesuffix(": ") for each in (error, cause))
+    return "; cause: ".join(texts)
 
 
 def import_library() -> Any:

@@ -13,7 +13,7 @@ from backstream.report.formatting import count_of, duration_words, limit_text
 from backstream.runs.input_notes import describe_gaps, describe_inputs
 from backstream.runs.manifest import load_manifests
 from backstream.runs.plan import ArrivalOrder, Mode, Plan
-from backstream.runs.results import ApprovalDecision, Audit, CheckOutcome, Publication, Verdict
+from backstream.runs.results import ApprovalDecision, Audit, CheckOutcome, LaterFiles, Publication, Verdict
 from backstream.runs.status import describe_wait, find_pending_request
 
 _MODES = {
@@ -50,8 +50,14 @@ def describe_settings(plan: Plan, definition: Definition) -> tuple[tuple[str, st
         *rows,
         *_exceptions(plan),
         *((f"Input files: {label.lower()}", text) for label, text in describe_inputs(plan)),
+        *_later_files(plan),
         *((f"Records: {label.lower()}", text) for label, text in describe_gaps(load_manifests(plan))),
     )
+
+
+def _later_files(plan: Plan) -> Iterator[tuple[str, str]]:
+    if later := LaterFiles.read(plan.folder.later_files):
+        yield "Input files: not read", str(later)
 
 
 def _exceptions(plan: Plan) -> Iterator[tuple[str, str]]:

@@ -87,7 +87,7 @@ def _verdict_content(
 def _approval_page(plan: Plan) -> str:
     """Return the address of the approval page beside the report inside Airflow; empty if the run doesn't wait."""
     request = find_pending_request(plan.folder)
-    return f"approval?{urlencode({'dag_id': request.dag_id, 'run_id': plan.triggered_by})}" if request else ""
+    return f"approval?{urlencode({'dag_id': request.dag_id, 'run_id': request.dag_run_id})}" if request else ""
 
 
 def _check_content(audit: Audit | None) -> dict[str, Any]:

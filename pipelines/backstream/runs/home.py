@@ -266,6 +266,11 @@ class RunFolder:
         return self.path / "report.html"
 
     @property
+    def later_files(self) -> Path:
+        """The number of files and records that came after the plan of a resumed run, JSON; absent without any."""
+        return self.path / "later_files.json"
+
+    @property
     def success_marker(self) -> Path:
         """An empty file, the last one of a run: the report shows the publication."""
         return self.path / "_SUCCESS"

@@ -88,6 +88,12 @@ def load_manifests(plan: Plan) -> list[Manifest]:
     return [Manifest.read(file) for file in files if file.exists()]
 
 
+def hash_results(manifests: Iterable[Manifest]) -> str:
+    """Return a hash of the results of chunks: a chunk that was staged again has another one."""
+    contents = (json.loads(json.dumps(asdict(manifest))) for manifest in manifests)
+    return hashlib.sha256("\n".join(map(_digest, contents)).encode()).hexdigest()[:32]
+
+
 def sum_fates(manifests: list[Manifest]) -> dict[str, dict[str, int]]:
     """Return fates per source partition over all chunks.
 

@@ -62,6 +62,12 @@ _OMITTED_IF_EMPTY = (
 )
 
 
+DIRECT_TRIGGERS = ("cli", "python")
+"""Triggers of runs without Airflow: the CLI and the Python API resume the runs of each other."""
+_MAX_SLUG = 120
+"""The length of a trigger in a run id, which names a folder; Airflow's run ids have up to 250 characters."""
+
+
 class Mode(StrEnum):
     """The treatment of arrival time in a run."""
 
@@ -226,6 +232,11 @@ class Plan:
         return f"{slug(self.triggered_by)}.{self.plan_hash}"
 
     @property
+    def is_direct(self) -> bool:
+        """True if a person started the run without Airflow, by the command line or the Python API."""
+        return self.triggered_by in DIRECT_TRIGGERS
+
+    @property
     def range(self) -> Interval:
         """The backfill range."""
         return Interval(self.since_ms, self.until_ms)
@@ -342,7 +353,7 @@ def definition_id(path: Path) -> str:
 
 def slug(trigger: str) -> str:
     """Return the trigger of a run in the form for run ids; different triggers may have the same slug."""
-    return re.sub(r"[^A-Za-z0-9_.]+", "-", trigger)
+    return re.sub(r"[^A-Za-z0-9_.]+", "-", trigger)[:_MAX_SLUG]
 
 
 def _hash(content: Mapping[str, Any]) -> str:

@@ -19,10 +19,11 @@ class RunRequest:
     """A request for a run, and its result up to the plan.
 
     `dag_id` and `dag_run_id` are those of Airflow; `task_group` is the group of a run in a team's own DAG, empty
-    for the DAGs of a definition. `triggered_by` is the trigger that the plan has. `by` is the user (empty: the
+    for the DAGs of a definition. `triggered_by` is the trigger that the plan has. No other run has it, not even a
+    run with these ids after Airflow deleted this one. `by` is the user (empty: the
     schedule). The range is None if the request has no valid one. `run_id` is that of the plan. `error` is the
     error of planning in one sentence. `impact` is the result of a dry run, as JSON. `ended_at_ms` is the time at
-    which Airflow ended the Dag run as failed; None if it has not. `task` is the task before the plan that works on
+    which Airflow ended the Dag run; None if it has not. `task` is the task before the plan that works on
     the request: `prepare` or `plan`.
     """
 
@@ -47,8 +48,7 @@ class RunRequest:
     @property
     def key(self) -> str:
         """The name of the request, which contains no text of a user."""
-        run = _hash_text(f"{self.dag_id}\n{self.dag_run_id}")
-        return f"{run}-{_hash_text(self.task_group)[:8]}" if self.task_group else run
+        return f"{_name_of(self.dag_id, self.dag_run_id)}-{_hash_text(self.triggered_by)[:8]}"
 
     @property
     def interval(self) -> Interval | None:
@@ -72,6 +72,10 @@ class RunRequest:
             return None
 
 
+def _name_of(dag_id: str, dag_run_id: str) -> str:
+    return _hash_text(f"{dag_id}\n{dag_run_id}")
+
+
 def _hash_text(text: str) -> str:
     """Return a name for a file; ids of Airflow can have any characters."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -85,15 +89,26 @@ def load_requests(home: Home, dataset: str) -> list[RunRequest]:
 def find_requests(home: Home, dag_id: str, dag_run_id: str) -> list[RunRequest]:
     """Return the requests of a Dag run: one per task group in a team's own DAG, else one or none.
 
-    The names of the files have the Dag run, so no other request is read, whatever the name of the DAG.
+    Airflow can delete a Dag run and create one with the same id; the requests are those of the newest one.
     """
-    name = _hash_text(f"{dag_id}\n{dag_run_id}")
-    paths = sorted(home.requests("").glob(f"*/{name}*.json"))
-    return [found for path in paths if (found := RunRequest.read(path))]
+    newest: dict[str, RunRequest] = {}
+    for request in find_all_requests(home, dag_id, dag_run_id):
+        newest.setdefault(request.task_group, request)
+    return [newest[group] for group in sorted(newest)]
+
+
+def find_all_requests(home: Home, dag_id: str, dag_run_id: str) -> list[RunRequest]:
+    """Return the requests of all Dag runs that had this id, the newest first.
+
+    The names of the files have the id, so no other request is read, whatever the name of the DAG.
+    """
+    paths = home.requests("").glob(f"*/{_name_of(dag_id, dag_run_id)}-*.json")
+    found = [request for path in paths if (request := RunRequest.read(path))]
+    return sorted(found, key=lambda request: request.requested_at_ms, reverse=True)
 
 
 def record_end(home: Home, dag_id: str, dag_run_id: str, ended_at_ms: int | None) -> None:
-    """Add the time at which Airflow ended a failed Dag run to its requests; None if the run goes on again.
+    """Add the time at which Airflow ended a Dag run to its requests; None if the run goes on again.
 
     Nothing is written for a Dag run without a request, such as one of another program.
     """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
@@ -10,6 +12,7 @@ from typing import Any, Self
 
 from backstream.errors import LedgerError
 from backstream.storage.files import load_json, write_json
+from backstream.text import count_of
 
 _ROLLBACK_PREFIX = "rollback-"
 """Prefix of the id of a rollback; the id of the undone run follows."""
@@ -75,7 +78,8 @@ class Check:
 class Audit:
     """All checks of a run, with their verdict and a summary of one sentence.
 
-    `overridden` is the reason to publish a failed result; empty: it is not published.
+    `overridden` is the reason to publish a failed result; empty: it is not published. `results` is the hash of the
+    staged results that were checked.
     """
 
     run_id: str
@@ -84,6 +88,12 @@ class Audit:
     summary: str
     checks: tuple[Check, ...]
     overridden: str = ""
+    results: str = ""
+
+    @property
+    def audit_id(self) -> str:
+        """The hash of the whole content: an approval is for exactly one audit."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
 
     @property
     def may_publish(self) -> bool:
@@ -144,10 +154,10 @@ def _checks(content: Sequence[Mapping[str, Any]]) -> tuple[Check, ...]:
 class ApprovalRequest:
     """A request to approve the publication of a run; times are in epoch milliseconds.
 
-    `dag_id`, `dag_run_id`, and `task_id` are those of the task in Airflow that asks.
-    `text` is the request as Markdown. `unit_ms` is the distance of two windows. `verdict` and `finding` come from
-    the audit. `against` describes the published state. `rows` counts rows by kind of change. `aggregates` are the
-    changed aggregates with the rows that change most.
+    `dag_id`, `dag_run_id`, and `task_id` are those of the task in Airflow that asks. `audit_id` is that of the
+    audit that the approver sees. `text` is the request as Markdown. `unit_ms` is the distance of two windows.
+    `verdict` and `finding` come from the audit. `against` describes the published state. `rows` counts rows by
+    kind of change. `aggregates` are the changed aggregates with the rows that change most.
     """
 
     dag_id: str
@@ -156,6 +166,7 @@ class ApprovalRequest:
     asked_at_ms: int
     until_ms: int
     text: str
+    audit_id: str = ""
     unit_ms: int = 0
     verdict: str = ""
     finding: str = ""
@@ -239,6 +250,28 @@ class Publication:
         """
         content: dict[str, Any] = load_json(path, "publication")
         return cls(**content)
+
+
+@dataclass(frozen=True, slots=True)
+class LaterFiles:
+    """The input files that came after the plan of a run and can hold events of its range, and their records."""
+
+    files: int
+    records: int
+
+    def __str__(self) -> str:
+        """Return the sentence for logs, reports, and pages."""
+        counts = f"{count_of(self.files, 'file')}, {count_of(self.records, 'record')}"
+        return f"files that came after the plan are not read: {counts}; replan to read them"
+
+    def write(self, path: Path) -> None:
+        """Write as JSON by atomic rename."""
+        write_json(path, asdict(self))
+
+    @classmethod
+    def read(cls, path: Path) -> Self | None:
+        """Read the counts from a file; None if there is none."""
+        return cls(**load_json(path, "later files")) if path.exists() else None
 
 
 def rollback_id(run_id: str) -> str:

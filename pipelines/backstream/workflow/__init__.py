@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from backstream.workflow.approval import record_approval, request_approval
     from backstream.workflow.audit import audit_run
     from backstream.workflow.dataset_state import refresh_after_run
+    from backstream.workflow.demands import describe_final, has_published_rows
     from backstream.workflow.inputs.prepare import prepare_source
     from backstream.workflow.late_data.restate import find_restatements
     from backstream.workflow.lineage import describe_lineage
@@ -18,16 +19,24 @@ if TYPE_CHECKING:
     from backstream.workflow.preview.preview import preview_dry_run, preview_plan
     from backstream.workflow.publish import create_run_tables, publication_text, publish_run, record_failure
     from backstream.workflow.report import report_run, report_text
-    from backstream.workflow.resume import find_interrupted_run, find_unfinished_plan, require_resumable
+    from backstream.workflow.resume import (
+        find_interrupted_run,
+        find_plan_of,
+        note_later_files,
+        require_resumable,
+    )
 
 __all__ = [
     "audit_run",
     "create_run_tables",
+    "describe_final",
     "describe_lineage",
     "estimate_impact",
     "find_interrupted_run",
+    "find_plan_of",
     "find_restatements",
-    "find_unfinished_plan",
+    "has_published_rows",
+    "note_later_files",
     "plan_run",
     "prepare_source",
     "preview_dry_run",
@@ -46,11 +55,14 @@ __all__ = [
 _MODULES = {
     "audit_run": "audit",
     "create_run_tables": "publish",
+    "describe_final": "demands",
     "describe_lineage": "lineage",
     "estimate_impact": "plan.impact",
     "find_interrupted_run": "resume",
+    "find_plan_of": "resume",
     "find_restatements": "late_data.restate",
-    "find_unfinished_plan": "resume",
+    "has_published_rows": "demands",
+    "note_later_files": "resume",
     "plan_run": "plan.planning",
     "prepare_source": "inputs.prepare",
     "preview_dry_run": "preview.preview",

@@ -9,19 +9,20 @@ from typing import Any
 
 from backstream.definition.loader import parse_definition
 from backstream.eventtime.instants import SECOND_MS, epoch_ms
-from backstream.lake.diff import ADDED, AggregateChange
+from backstream.lake.diff import AggregateChange
 from backstream.lake.ledger import record_run
 from backstream.report.failing_rows import FailingRow, list_failing_rows
 from backstream.report.formatting import change_text, count_of, minute_text, value_text
 from backstream.report.run_context import largest_changes
 from backstream.runs.plan import Plan
 from backstream.runs.progress import Phase, begin_phase, keep_phase
-from backstream.runs.results import ApprovalDecision, ApprovalRequest, Audit, CheckOutcome, Verdict
+from backstream.runs.results import ApprovalDecision, ApprovalRequest, Audit, CheckOutcome
 from backstream.runs.status import RunStatus
 from backstream.text import visible_text
+from backstream.workflow.demands import is_committed, may_need_person, needs_person, require_audit
 from backstream.workflow.history import RunDifference, diff_run
 from backstream.workflow.preview.causes import find_run_changes
-from backstream.workflow.publish import ledger_row
+from backstream.workflow.publish import ledger_row, record_failure
 from backstream.workflow.report import report_run, state_text
 
 _MAX_CHECKS = 10
@@ -37,6 +38,8 @@ _MAX_RUNS = 3
 def request_approval(plan: Plan, dag_id: str, dag_run_id: str, task_id: str) -> ApprovalRequest | None:
     """Write the approval request and the report, and return the request; None if no approval is needed.
 
+    A published run needs none any more.
+
     Args:
         plan: the plan of the run.
         dag_id: DAG of the task that asks.
@@ -44,10 +47,10 @@ def request_approval(plan: Plan, dag_id: str, dag_run_id: str, task_id: str) -> 
         task_id: the task, with its groups.
 
     Raises:
-        LedgerError: when the run was not audited.
+        StepError: when the run was not audited.
     """
-    with keep_phase(plan.folder, Phase.APPROVE):
-        request = _make_request(plan, dag_id, dag_run_id, task_id)
+    with record_failure(plan), keep_phase(plan.folder, Phase.APPROVE):
+        request = None if is_committed(plan) else _make_request(plan, dag_id, dag_run_id, task_id)
         if request:
             request.write(plan.folder.approval_request)
             report_run(plan)
@@ -58,11 +61,11 @@ def request_approval(plan: Plan, dag_id: str, dag_run_id: str, task_id: str) -> 
 
 def _make_request(plan: Plan, dag_id: str, dag_run_id: str, task_id: str) -> ApprovalRequest | None:
     definition = parse_definition(plan.definition, f"plan {plan.run_id}")
-    when, audit = definition.approval.when, Audit.read(plan.folder.audit_result)
-    if when == "never" or (when == "warn" and audit.verdict is Verdict.PASS):
+    audit = require_audit(plan)
+    if not may_need_person(plan, audit):
         return None
     difference = diff_run(plan.home, plan.run_id, _MAX_ROWS)
-    if when == "restatement" and not _replaces_rows(difference):
+    if not needs_person(plan, difference):
         return None
     asked_at_ms = int(time.time() * SECOND_MS)
     aggregates = [_aggregate_json(name, change) for name, change in difference.changes.aggregates.items()]
@@ -72,6 +75,7 @@ def _make_request(plan: Plan, dag_id: str, dag_run_id: str, task_id: str) -> App
         task_id=task_id,
         asked_at_ms=asked_at_ms,
         until_ms=asked_at_ms + definition.approval.timeout,
+        audit_id=audit.audit_id,
         text="\n\n".join(_request_parts(plan, audit, difference, definition.unit_ms)),
         unit_ms=definition.unit_ms,
         verdict=audit.verdict.value,
@@ -83,7 +87,12 @@ def _make_request(plan: Plan, dag_id: str, dag_run_id: str, task_id: str) -> App
 
 
 def record_approval(plan: Plan, decision: ApprovalDecision) -> None:
-    """Write the decision to the run folder; a rejected run ends with its report and keeps its staged files."""
+    """Write the decision to the run folder; a rejected run ends with its report and keeps its staged files.
+
+    A published run is final, so an answer after it changes nothing.
+    """
+    if is_committed(plan):
+        return
     request = ApprovalRequest.read(plan.folder.approval_request)
     answer = replace(decision, asked_at_ms=request.asked_at_ms) if request else decision
     answer.write(plan.folder.approval)
@@ -93,11 +102,6 @@ def record_approval(plan: Plan, decision: ApprovalDecision) -> None:
     audit = Audit.read(plan.folder.audit_result)
     record_run(plan.home, ledger_row(plan, RunStatus.REFUSED, audit))
     report_run(plan)
-
-
-def _replaces_rows(difference: RunDifference) -> bool:
-    """Return whether the run would change or remove published rows."""
-    return any(count for change, count in difference.changes.windows.items() if change != ADDED)
 
 
 def _aggregate_json(name: str, change: AggregateChange) -> dict[str, Any]:

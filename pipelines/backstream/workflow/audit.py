@@ -26,7 +26,7 @@ from backstream.quality.gate import evaluate_suite
 from backstream.runs.dataset_state import write_day_totals
 from backstream.runs.input_files import SHOWN
 from backstream.runs.input_notes import REMOVED_HINT
-from backstream.runs.manifest import Manifest, StagedFile, load_manifests
+from backstream.runs.manifest import Manifest, StagedFile, hash_results, load_manifests
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.progress import Phase, keep_phase
 from backstream.runs.results import Audit, Verdict
@@ -44,13 +44,15 @@ from backstream.runs.table_schemas import (
     WITHHELD,
     pane_count_column,
 )
+from backstream.source.input_versions import require_unchanged_inputs
 from backstream.storage.columns import SMALL_BYTES, load_columns
 from backstream.storage.files import replace_file
 from backstream.storage.stores import Stores, is_in_store, map_files
 from backstream.workflow.dataset_state import compute_day_totals
+from backstream.workflow.demands import is_committed
 from backstream.workflow.inputs.repeated_positions import find_repeated_positions
 from backstream.workflow.past_windows import load_past_windows
-from backstream.workflow.publish import ledger_row, record_failure
+from backstream.workflow.publish import ledger_row, record_failure, renew_report
 from backstream.workflow.report import report_run
 from backstream.workflow.verify import check_staged_sample
 
@@ -68,16 +70,26 @@ class AuditError(BackstreamError):
 def audit_run(plan: Plan) -> Audit:
     """Check the results of a plan's chunks; write audit frame, sums per day, verdict, and a refusal's report.
 
+    A published run is final: it keeps its audit, which is returned.
+
     Raises:
-        LedgerError: when a chunk has not finished.
+        StepError: when a chunk has not finished.
+        PlanError: when an input file that a check reads has changed or is gone.
         QualityError: when the quality gate fails and the plan does not override it; nothing is published.
         AuditError: when a check could not run.
     """
     with record_failure(plan), keep_phase(plan.folder, Phase.AUDIT):
-        audit = _evaluate(plan)
+        if is_committed(plan):
+            return Audit.read(plan.folder.audit_result)
+        try:
+            audit = _evaluate(plan)
+        except OSError:  # of an input file that a check reads
+            require_unchanged_inputs(plan)
+            raise
         record_checks(plan.home, plan.dataset, audit)
         if not audit.may_publish:
             _refuse(plan, audit)
+        renew_report(plan)
     return audit
 
 
@@ -102,7 +114,7 @@ def _evaluate(plan: Plan) -> Audit:
         )
     if definition.quality.verify:
         audit = audit.with_check(check_staged_sample(plan, manifests, frame, definition.quality.verify))
-    audit = replace(audit, overridden=plan.gate_override)
+    audit = replace(audit, overridden=plan.gate_override, results=hash_results(manifests))
     with replace_file(plan.folder.audit_frame) as draft:
         frame.to_parquet(draft, index=False)
     # The pages read these sums as soon as the run is published, which is before its report.

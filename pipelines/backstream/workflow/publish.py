@@ -21,6 +21,7 @@ from backstream.runs.progress import Phase, keep_phase
 from backstream.runs.results import ApprovalDecision, Audit, Publication
 from backstream.runs.status import RunStatus
 from backstream.runs.table_schemas import SKIPPED
+from backstream.workflow.demands import is_committed, require_publishable
 from backstream.workflow.report import report_run
 
 
@@ -28,16 +29,19 @@ def publish_run(plan: Plan) -> Publication:
     """Publish the result of a run in one commit; a repetition changes nothing.
 
     Raises:
-        QualityError: when the run has no audit, or the quality gate or an approver rejected it.
+        StepError: when the run has no audit of its results, or lacks an approval.
+        QualityError: when the quality gate or an approver rejected it.
         ConflictError: when another run has published into the range since the plan was made.
     """
-    audit = _require_approved_audit(plan)
     with record_failure(plan), keep_phase(plan.folder, Phase.PUBLISH):
+        is_final = is_committed(plan)
+        audit = Audit.read(plan.folder.audit_result) if is_final else require_publishable(plan)
         try:
             publication = publish_range(plan, load_manifests(plan), plan.home)
         except ConflictError:
-            record_run(plan.home, ledger_row(plan, RunStatus.REFUSED, audit))
-            report_run(plan)
+            if not is_final:
+                record_run(plan.home, ledger_row(plan, RunStatus.REFUSED, audit))
+                report_run(plan)
             raise
         record_run(plan.home, ledger_row(plan, RunStatus.PUBLISHED, audit, publication.rows))
         # Write this file last: if the run is killed earlier, it is resumed, and the ledger row is added then.
@@ -52,7 +56,8 @@ def record_failure(plan: Plan) -> Iterator[None]:
     """Record in the ledger that a run failed, and raise the error again.
 
     A rejection or a conflict is recorded by the step that detects it. Without the catalog nothing can be recorded;
-    the status of the run then follows from its files.
+    the status of the run then follows from its files. A published run is final and does not fail. A report that
+    was written before the failure is written again.
     """
     try:
         yield
@@ -61,29 +66,16 @@ def record_failure(plan: Plan) -> Iterator[None]:
     except Exception as error:
         first_line = str(error).partition("\n")[0] or type(error).__name__
         with suppress(BackstreamError, OSError):  # the first error is more important
-            record_run(plan.home, ledger_row(plan, RunStatus.FAILED, error=first_line))
+            if not is_committed(plan):
+                record_run(plan.home, ledger_row(plan, RunStatus.FAILED, error=first_line))
+                renew_report(plan)
         raise
 
 
-def _require_approved_audit(plan: Plan) -> Audit:
-    """Return the audit of a run that may be published.
-
-    Raises:
-        QualityError: when there is no audit, or the quality gate or an approver rejected the run.
-    """
-    refusal = f"refusing to publish {plan.dataset} {plan.range}"
-    if not plan.folder.audit_result.exists():
-        msg = f"{refusal}: run {plan.run_id} was not audited"
-        raise QualityError(msg)
-    audit = Audit.read(plan.folder.audit_result)
-    decision = ApprovalDecision.read(plan.folder.approval)
-    if decision and not decision.is_approved:
-        msg = f"{refusal}: {decision}"
-        raise QualityError(msg)
-    if not audit.may_publish:
-        msg = f"{refusal}: the verdict is {audit.verdict}"
-        raise QualityError(msg)
-    return audit
+def renew_report(plan: Plan) -> None:
+    """Write the report of a run again if there is one: it may be older than the newest step."""
+    if plan.folder.report.exists():
+        report_run(plan)
 
 
 def ledger_row(

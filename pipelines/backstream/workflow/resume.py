@@ -19,17 +19,17 @@ from backstream.lake.publication.conflicts import require_no_conflict
 from backstream.lake.tables import find_table
 from backstream.runs.home import Home, RunFolder
 from backstream.runs.manifest import list_unfinished_chunks, version_warning
-from backstream.runs.plan import Mode, Plan, slug
+from backstream.runs.plan import DIRECT_TRIGGERS, Mode, Plan, slug
+from backstream.runs.results import LaterFiles, Publication
 from backstream.runs.status import RunStatus, derive_status, read_facts
 from backstream.runs.table_schemas import WINDOWS
 from backstream.source.files import list_source_files
+from backstream.source.footers import load_footers
 from backstream.source.input_versions import require_unchanged_inputs
 from backstream.source.user_files import list_user_files
-from backstream.text import count_of
+from backstream.storage.files import remove_file
+from backstream.workflow.demands import has_published_rows, is_committed
 from backstream.workflow.inputs.side_inputs import require_unchanged_side_inputs
-
-_DIRECT_TRIGGERS = ("cli", "python")
-"""Triggers of runs without Airflow: the CLI and the Python API resume the runs of each other."""
 
 
 class ResumableRun(NamedTuple):
@@ -56,18 +56,55 @@ def find_interrupted_run(
     if plan is None or _has_conflict(plan, home):
         return None
     require_resumable(plan)
-    return ResumableRun(plan, _list_notes(plan, definition_path, home))
+    return ResumableRun(plan, _list_notes(plan))
 
 
-def find_unfinished_plan(trigger: str, dataset: str, home: Home) -> Plan | None:
-    """Return the newest plan of a trigger, such as an Airflow run; None if its run has ended.
+def find_plan_of(trigger: str, dataset: str, home: Home) -> Plan | None:
+    """Return the newest plan of a trigger, such as an Airflow run; None if it needs a new one.
 
-    A run has ended if it was published or if the quality gate rejected it: a repetition needs a new plan.
+    A plan can only be refused if the quality gate rejected its results, or if another run has published into its
+    range. The plan of a published run stays as long as a new one would lead to the rows that are published.
     """
     paths = (home.path / "runs" / dataset).glob(f"{slug(trigger)}.*/plan.json")
     plans = [plan for path in paths if (plan := _load_plan(path)) and plan.triggered_by == trigger]
     newest = max(plans, key=lambda plan: plan.folder.plan.stat().st_mtime_ns, default=None)
-    return newest if newest and not _has_ended(newest.folder) else None
+    if newest is None or derive_status(read_facts(newest.folder)) is RunStatus.REFUSED:
+        return None
+    if is_committed(newest):
+        return newest if _is_current(newest) else None
+    return None if _has_conflict(newest, home) else newest
+
+
+def _is_current(plan: Plan) -> bool:
+    """Return whether a new plan of a published run would lead to the same rows, and these are published."""
+    if plan.folder.publication.exists() and not has_published_rows(
+        plan, Publication.read(plan.folder.publication)
+    ):
+        return False
+    if not plan.folder.success_marker.exists():
+        return True  # its report is still to be written
+    try:
+        _require_unchanged(plan)
+    except BackstreamError:
+        return False
+    return version_warning(plan, __version__) is None and _find_later_files(plan) is None
+
+
+def _find_later_files(plan: Plan) -> LaterFiles | None:
+    """Return the input files that came after a plan and can hold events of its range; None if there are none."""
+    definition_path = Path(plan.definition_path)
+    if not definition_path.exists():
+        return None
+    definition = resolve_paths(load_definition(definition_path), plan.home)
+    planned = {file.path for file in (*plan.inputs, *plan.damaged)} | {file.path for file in plan.skipped}
+    listed = list_source_files(definition.source, plan.definition_path)
+    if planned.issuperset(listed.paths):
+        return None
+    reach = Interval(plan.since_ms, max((chunk.halo_end_ms for chunk in plan.chunks), default=plan.until_ms))
+    footers = load_footers(listed, definition, plan.home).inputs
+    later = [file for file in footers if file.path not in planned and file.may_hold(reach)]
+    names = {path for file in later for path in list_user_files(file.path)}
+    return LaterFiles(len(names), sum(file.rows for file in later)) if later else None
 
 
 def require_resumable(
@@ -85,18 +122,22 @@ def require_resumable(
     if not list_unfinished_chunks(plan):
         return
     try:
-        require_unchanged_definition(plan)
-        require_unchanged_code(plan)
-        require_unchanged_inputs(plan)
-        require_unchanged_side_inputs(plan)
+        _require_unchanged(plan)
     except PlanError as error:
         facts, _, _ = str(error).partition("\n\nhint: ")
         msg = f"{facts}\n  {_finished_text(plan)}\n\nhint: {hint}"
         raise PlanError(msg) from None
 
 
+def _require_unchanged(plan: Plan) -> None:
+    require_unchanged_definition(plan)
+    require_unchanged_code(plan)
+    require_unchanged_inputs(plan)
+    require_unchanged_side_inputs(plan)
+
+
 def _find_newest_plan(runs: Path, interval: Interval, mode: Mode) -> Plan | None:
-    plans = (plan for trigger in _DIRECT_TRIGGERS for plan in runs.glob(f"{trigger}.*/plan.json"))
+    plans = (plan for trigger in DIRECT_TRIGGERS for plan in runs.glob(f"{trigger}.*/plan.json"))
     folders = [RunFolder(plan.parent) for plan in plans]
     for folder in sorted(folders, key=lambda folder: folder.plan.stat().st_mtime, reverse=True):
         if not read_facts(folder).is_begun or _has_ended(folder):
@@ -142,16 +183,20 @@ def _finished_text(plan: Plan) -> str:
     return f"{finished} of {len(plan.chunks)} chunks are finished"
 
 
-def _list_notes(plan: Plan, definition_path: Path, home: Home) -> tuple[str, ...]:
+def note_later_files(plan: Plan) -> str:
+    """Return a sentence about the files that a resumed run does not read, and keep it for its report and page."""
+    later = _find_later_files(plan)
+    if later is None:
+        remove_file(plan.folder.later_files)
+        return ""
+    later.write(plan.folder.later_files)
+    return str(later)
+
+
+def _list_notes(plan: Plan) -> tuple[str, ...]:
     notes = [f"resuming the interrupted run {plan.run_id}: {_finished_text(plan)}"]
-    planned = {file.path for file in (*plan.inputs, *plan.damaged)} | {file.path for file in plan.skipped}
-    source = resolve_paths(load_definition(definition_path), home).source
-    later = [path for path in list_source_files(source, str(definition_path)).paths if path not in planned]
-    if new := {path for file in later for path in list_user_files(file)}:
-        files = count_of(len(new), "input file")
-        notes.append(
-            f"{files} arrived after planning and will not be read; use --replan for a new plan with all files"
-        )
+    if later := note_later_files(plan):
+        notes.append(f"{later} (--replan)")
     if warning := version_warning(plan, __version__):
         notes.append(f"warning: {warning}")
     return tuple(notes)

@@ -18,6 +18,7 @@ _PLAN_LIMIT_MS = DAY_MS
 """The time after which a request without a plan has failed, even if Airflow has not recorded its end."""
 _NO_PLAN = "the run has no plan 24 hours after its request; the log of its task `{task}` has the reason"
 ENDED = "Airflow ended the run before it had a result; its note or the log of its tasks has the reason"
+DELETED = "Airflow has no such Dag run any more: it was deleted before it had a result"
 _WAITING = (RunStatus.REQUESTED, RunStatus.PLANNED, RunStatus.AWAITING_APPROVAL)
 
 
@@ -28,6 +29,7 @@ class RunState:
     A run without a plan has the key of its request as id. `dag_id`, `dag_run_id`, and `task_group` are those of
     Airflow, empty for a run of the command line. `phase` is what the run does now; it is empty for a run
     that has ended. `impact` is the result of a dry run. `dismissal` is that of a run that has left no file since.
+    `not_read` is a sentence about input files that came after the plan of a resumed run.
     """
 
     run_id: str
@@ -57,6 +59,7 @@ class RunState:
     approval_requested_ms: int | None = None
     approval_until_ms: int | None = None
     dismissal: Dismissal | None = None
+    not_read: str = ""
 
     @property
     def is_dismissible(self) -> bool:
@@ -154,13 +157,13 @@ def state_of_row(row: RunRow, requests: Requests) -> RunState:
     )
 
 
-def with_end(run: RunState) -> RunState:
-    """Return an unfinished run as one whose Dag run Airflow has ended; any other run unchanged."""
+def with_end(run: RunState, reason: str = ENDED) -> RunState:
+    """Return an unfinished run as one that Airflow has ended for a reason; any other run unchanged."""
     if not run.is_unfinished:
         return run
     is_planned = run.state is not RunStatus.REQUESTED
     status = derive_status(RunFacts(is_planned=is_planned, has_ended=True))
-    ended = replace(run, state=status, phase="", seconds_left=None, error=run.error or ENDED)
+    ended = replace(run, state=status, phase="", seconds_left=None, error=run.error or reason)
     return replace(ended, approval_requested_ms=None, approval_until_ms=None)
 
 

@@ -29,7 +29,7 @@ from backstream.runs.progress import (
     load_timings,
 )
 from backstream.runs.requests import RunRequest, load_requests
-from backstream.runs.results import ApprovalRequest, Audit, Publication
+from backstream.runs.results import ApprovalRequest, Audit, LaterFiles, Publication
 from backstream.runs.status import (
     RunFacts,
     RunStatus,
@@ -178,6 +178,7 @@ def load_run_state(folder: RunFolder, row: RunRow | None, requests: Requests, no
         events_per_second=events_per_second(timings),
         approval_requested_ms=asked.asked_at_ms if asked else None,
         approval_until_ms=asked.until_ms if asked else None,
+        not_read=str(LaterFiles.read(folder.later_files) or ""),
     )
 
 

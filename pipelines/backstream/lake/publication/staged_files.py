@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from backstream.errors import ContractError, LedgerError
+from backstream.errors import ContractError, LedgerError, StepError
 from backstream.eventtime.instants import DAY_MS, instant_text
 from backstream.eventtime.intervals import Interval
 from backstream.runs.manifest import Manifest, StagedFile
@@ -41,7 +41,8 @@ def require_complete_staging(plan: Plan, manifests: Sequence[Manifest]) -> None:
     """Check that each chunk of the plan has one manifest, of this run, whose counts add up.
 
     Raises:
-        LedgerError: if a chunk has no manifest, several manifests, or one of another run or plan.
+        StepError: if a chunk has no manifest.
+        LedgerError: if a chunk has several manifests, or one of another run or plan.
         ContractError: if the fates of a chunk don't add up, or its manifest lacks a table.
     """
     run_id, chunk_ids = plan.run_id, [chunk.chunk_id for chunk in plan.chunks]
@@ -85,15 +86,17 @@ def _require_one_each(run_id: str, planned: Sequence[str], manifests: Sequence[M
         if manifest.run_id != run_id:
             msg = f"the manifest of chunk {manifest.chunk_id} is of run {manifest.run_id}, expected {run_id}"
             raise LedgerError(msg)
-    counts = Counter(manifest.chunk_id for manifest in manifests)
+    counts, whole = Counter(manifest.chunk_id for manifest in manifests), count_of(len(planned), "chunk")
+    if missing := [chunk_id for chunk_id in planned if chunk_id not in counts]:
+        fact = f"run {run_id} of {whole}: {len(missing)} left no manifest ({_names_text(missing)})"
+        msg = f"{fact}\n\nhint: clear the task replay of the run with all tasks after it"
+        raise StepError(msg)
     faults = {
-        "left no manifest": [chunk_id for chunk_id in planned if chunk_id not in counts],
         "left more than one manifest": [chunk_id for chunk_id in planned if counts[chunk_id] > 1],
         "left a manifest but are not in the plan": sorted(counts.keys() - set(planned)),
     }
     for fault, chunk_ids in faults.items():
         if chunk_ids:
-            whole = count_of(len(planned), "chunk")
             msg = f"run {run_id} of {whole}: {len(chunk_ids)} {fault} ({_names_text(chunk_ids)})"
             raise LedgerError(msg)
 
