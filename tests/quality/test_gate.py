@@ -142,9 +142,10 @@ def test_a_check_that_raises_is_an_error_and_never_a_pass(timetable: Path, tmp_p
 
     (check,) = audit.checks
     assert check.outcome is CheckOutcome.ERROR
-    assert check.observed.startswith("could not run: ")
     assert audit.verdict is Verdict.ERROR
-    assert audit.summary.startswith('could not run the check "partitions are between 1 and 2"; all 48 windows')
+    cause = "TypeError: Column values, min_value, and max_value must either be None or of the same type."
+    assert check.observed == f"could not run: {cause}"
+    assert audit.summary.startswith(f'could not run the check "partitions are between 1 and 2" ({cause}); all 48')
 
 
 def test_an_audit_survives_its_file(timetable: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ class Backfill(Section):
     """Settings of runs: the schedule, the chunks, the engine, and the published pane."""
 
     schedule: str = "@daily"
-    """The cron expression of the DAG `backfill_<name>`."""
+    """The cron expression of the DAG `backfill_<name>`; its intervals must be whole days in UTC."""
     chunk: PositiveDuration = DAY_MS
     """The length of one unit of work: whole days, and a multiple of the window."""
     max_chunks: int = Field(default=10_000, ge=1)

@@ -70,7 +70,7 @@ def execute_plan(
 ) -> list[dict[str, Any]]:
     """Create the plan of the run, and push its file as `PLAN_KEY`.
 
-    A cleared run resumes its plan, unless the run has ended or its parameters have changed.
+    A cleared run keeps its plan, unless its parameters have changed, or a new plan would lead to other rows.
 
     Args:
         definition_path: TOML file of the definition.

@@ -49,6 +49,8 @@ _SUMMARIZED_COLUMNS = {
     "repeated_positions",
     "rows_ratio",
 }
+_COULD_NOT_RUN = "could not run: "
+_MAX_CAUSE = 200  # the text of an exception can be a page
 _SEVERE_OUTCOMES = {CheckOutcome.ERROR: "could not run the check", CheckOutcome.FAIL: "failed the check"}
 
 
@@ -107,8 +109,16 @@ def _most_severe_text(checks: Sequence[Check]) -> list[str]:
         ]
         if severe:
             more = f" and {len(severe) - 1} more" if len(severe) > 1 else ""
-            return [f'{words} "{severe[0].name}"{_first_row_text(severe[0])}{more}']
+            return [f'{words} "{severe[0].name}"{_first_row_text(severe[0])}{_cause_text(severe[0])}{more}']
     return []
+
+
+def _cause_text(check: Check) -> str:
+    """Return the reason for which a check could not run, in parentheses; empty if it ran."""
+    if check.outcome is not CheckOutcome.ERROR:
+        return ""
+    cause = check.observed.removeprefix(_COULD_NOT_RUN).partition("\n")[0]
+    return f" ({cause if len(cause) <= _MAX_CAUSE else cause[:_MAX_CAUSE] + '..'})"
 
 
 def _first_row_text(check: Check) -> str:
@@ -249,7 +259,7 @@ def _observed_text(
     """Return the value of a run; otherwise the number of failing rows and the largest deviation."""
     column = kwargs.get("column")
     if result.error:
-        return f"could not run: {result.error}"
+        return f"{_COULD_NOT_RUN}{result.error}"
     if result.observed is not None:
         return cell_text(to_json(result.observed), column)
     if entry.frame == "run" and column:

@@ -195,15 +195,17 @@ def _exception_text(info: Any) -> str:
         if isinstance(entry, dict) and entry.get("raised_exception"):
             message = str(entry.get("exception_message") or "unknown exception")
             cause = _first_exception(str(entry.get("exception_traceback") or ""))
-            is_told = not cause or cause.partition(": ")[2] in message
-            return message if is_told else f"{message}; cause: {cause}"
+            if cause.partition(": ")[2] in message:  # the cause has its class, too
+                return cause or message
+            return f"{message}; cause: {cause}"
     return ""
 
 
 def _first_exception(traceback: str) -> str:
     """Return the first exception of a traceback as text: the one that caused the others; empty without any."""
-    lines = (line for line in traceback.splitlines() if _EXCEPTION_LINE.match(line))
-    return next(lines, "")
+    found = next((line for line in traceback.splitlines() if _EXCEPTION_LINE.match(line)), "")
+    name, colon, message = found.partition(": ")
+    return f"{name.rpartition('.')[2]}{colon}{message}"
 
 
 def _error_text(error: BaseException) -> str:

@@ -5,6 +5,7 @@ The audit result is written before an error is raised.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -29,7 +30,7 @@ from backstream.runs.input_notes import REMOVED_HINT
 from backstream.runs.manifest import Manifest, StagedFile, hash_results, load_manifests
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.progress import Phase, keep_phase
-from backstream.runs.results import Audit, Verdict
+from backstream.runs.results import Audit, Check, CheckOutcome, Verdict
 from backstream.runs.status import RunStatus
 from backstream.runs.table_schemas import (
     IS_SKIPPED,
@@ -56,6 +57,8 @@ from backstream.workflow.publish import ledger_row, record_failure, renew_report
 from backstream.workflow.report import report_run
 from backstream.workflow.verify import check_staged_sample
 
+_LASTING = re.compile(r"could not run: \w*(Type|Value|Key|Name|Attribute|Index|Syntax)Error\b")
+"""The text of a check whose exception is that of a wrong argument, such as a number for a column of texts."""
 _WINDOW = ("window_start", "window_end")
 _MAX_ROWS_TOGETHER = 1_000_000
 """The rows of small chunks that are read together; one large chunk needs as much memory."""
@@ -65,6 +68,12 @@ class AuditError(BackstreamError):
     """A check could not run, so there is no verdict; nothing is published."""
 
     is_retryable = True  # most such checks lacked memory or disk space
+
+    def __init__(self, message: str, checks: Sequence[Check] = ()) -> None:
+        """Set whether a retry may succeed: an exception of a check's own arguments stays the same."""
+        super().__init__(message)
+        errors = [check for check in checks if check.outcome is CheckOutcome.ERROR]
+        self.is_retryable = not errors or any(_LASTING.match(check.observed) is None for check in errors)
 
 
 def audit_run(plan: Plan) -> Audit:
@@ -147,7 +156,7 @@ def _refuse(plan: Plan, audit: Audit) -> None:
     report = report_run(plan)
     if audit.verdict is Verdict.ERROR:
         msg = f"the audit of {audit.run_id} could not be completed: {audit.summary}\n  report: {report}"
-        raise AuditError(msg)
+        raise AuditError(msg, audit.checks)
     record_run(plan.home, ledger_row(plan, RunStatus.REFUSED, audit))
     removed = [f"removed: {plan.removed}; {REMOVED_HINT}"] if plan.removed else []
     equal = [f"equal files: {plan.equal_files}"] if plan.equal_files else []
