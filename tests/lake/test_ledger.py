@@ -57,10 +57,17 @@ def test_runs_are_listed_as_recorded_and_newest_first(lake: Lake) -> None:
 def test_the_same_outcome_of_a_run_is_recorded_once(lake: Lake) -> None:
     assert record_run(lake.home, MORNING)
     assert not record_run(lake.home, replace(MORNING, finished_at_ms=1_700_000_020_000))
-    refused = replace(MORNING, status=RunStatus.REFUSED, finished_at_ms=1_700_000_030_000)
-    assert record_run(lake.home, refused)
+    assert list_runs(lake.home) == [MORNING]
 
-    assert list_runs(lake.home) == [refused, MORNING]
+
+def test_a_published_run_has_no_other_outcome_after_it(lake: Lake) -> None:
+    refused = replace(MORNING, status=RunStatus.REFUSED, finished_at_ms=1_600_000_000_000)
+    assert record_run(lake.home, refused)
+    assert record_run(lake.home, MORNING)
+    for status in (RunStatus.FAILED, RunStatus.REFUSED):
+        assert not record_run(lake.home, replace(MORNING, status=status, finished_at_ms=1_700_000_030_000))
+
+    assert list_runs(lake.home) == [MORNING, refused]
 
 
 def test_the_table_of_runs_is_readable_without_us(lake: Lake) -> None:

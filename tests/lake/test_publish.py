@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyiceberg.table.snapshots import Operation
 
-from backstream.errors import ContractError, CountError, LedgerError, PlanError
+from backstream.errors import ContractError, CountError, LedgerError, PlanError, StepError
 from backstream.lake import snapshot_producers
 from backstream.lake.catalog import FORMAT, FORMAT_VERSION, open_catalog_for_writing
 from backstream.lake.publication.publish import append_side_tables, publish_range
@@ -184,10 +184,13 @@ def test_chunks_without_a_manifest_are_named(lake: Lake) -> None:
     plan = lake.plan("2013-02-01", "2013-02-05")
     _, second, _, fourth = lake.staged(plan, {"2013-02-02T05:00Z": 2})
 
-    with pytest.raises(LedgerError) as caught:
+    with pytest.raises(StepError) as caught:
         publish_range(plan, [fourth, second])
 
-    assert str(caught.value) == f"run {plan.run_id} of 4 chunks: 2 left no manifest (c1, c3)"
+    assert str(caught.value) == (
+        f"run {plan.run_id} of 4 chunks: 2 left no manifest (c1, c3)"
+        "\n\nhint: clear the task replay of the run with all tasks after it"
+    )
     assert lake.departures() == {}
 
 

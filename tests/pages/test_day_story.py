@@ -92,7 +92,7 @@ def test_the_current_rows_of_a_day_after_a_rollback_are_those_of_the_first_run(s
 def test_each_event_of_a_run_leads_to_the_run_its_report_and_airflow(story: list[StoryEvent]) -> None:
     restated, refused = story[4], story[5]
     assert restated.address == RunAddress("weekly", "one", "load")
-    assert restated.report == {"dag_id": "backfill_flights", "run_id": "weekly.load.plan.one", "plan": "p"}
+    assert restated.report == {"dag_id": "weekly", "run_id": "one", "plan": "p"}
     assert restated.airflow == "../dags/weekly/runs/one"
     assert (refused.address, refused.report, refused.airflow) == (
         RunAddress("backfill_flights", "refused"),

@@ -206,7 +206,8 @@ def publish(run: str | Plan, *, home: str | Path | None = None) -> Publication:
 
     Raises:
         SpecError: when there is no such run.
-        QualityError: when the run was not audited, or the quality gate failed.
+        StepError: when the run was not audited.
+        QualityError: when the quality gate failed.
         ConflictError: when another run published into the range since this one was planned.
     """
     from backstream import workflow

@@ -116,7 +116,8 @@ def find_run(home: Home, trigger: RunTrigger, rows: Sequence[RunRow]) -> RunStat
         found = load_run_state(folder, row, requests, now_ms)
     else:
         request = requests.get((trigger.dataset, trigger.triggered_by))
-        found = state_of_request(request, now_ms) if request else None
+        row = next((row for row in rows if request and row.run_id == request.run_id), None)  # its files are gone
+        found = state_of_row(row, requests) if row else state_of_request(request, now_ms) if request else None
     return next(iter(add_dismissals(home, [found] if found else [])), None)
 
 
