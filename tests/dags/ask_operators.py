@@ -119,7 +119,7 @@ def _private_parts() -> dict[str, Any]:
 
 
 def _ends() -> list[list[int | None]]:
-    """Return the recorded ends of two runs, one in a team's own DAG, after a failure and after a restart."""
+    """Return the recorded ends of two runs, one in a team's own DAG, after a failure, a restart, and a success."""
     from airflow.listeners.listener import get_listener_manager
 
     from backstream.runs.home import Home
@@ -130,7 +130,7 @@ def _ends() -> list[list[int | None]]:
     RunRequest("clicks", "backfill_clicks", "killed", "killed", 0).write(home)
     RunRequest("clicks", "weekly", "killed", "weekly.clicks.plan.killed", 0, task_group="clicks").write(home)
     hooks, stored = get_listener_manager().hook, []
-    for hook in (hooks.on_dag_run_failed, hooks.on_dag_run_running):
+    for hook in (hooks.on_dag_run_failed, hooks.on_dag_run_running, hooks.on_dag_run_success):
         for dag_id in ("other", "backfill_clicks", "weekly"):
             hook(dag_run=SimpleNamespace(dag_id=dag_id, run_id="killed"), msg="")
             ends = {request.dag_id: request.ended_at_ms for request in load_requests(home, "clicks")}

@@ -279,7 +279,8 @@ def test_airflow_still_has_the_private_parts_that_the_operators_use(seen: Any) -
 
 
 def test_a_listener_records_the_end_of_a_run_of_any_dag(seen: Any) -> None:
-    other, own, (one_ms, group_ms), again, cleared, group_cleared = seen["ends"]
+    other, own, (one_ms, group_ms), again, cleared, group_cleared, *succeeded = seen["ends"]
+    assert [[end is None for end in ends] for ends in succeeded] == [[True, True], [False, True], [False, False]]
     assert (other, own, again) == ([None, None], [one_ms, None], [one_ms, group_ms])
     assert (cleared, group_cleared) == ([None, group_ms], [None, None])
     assert one_ms > 0

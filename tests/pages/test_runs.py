@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import time
@@ -11,15 +12,19 @@ from typing import Any
 
 import pytest
 from tests.pages.test_days import day, row
+from tests.pages.test_parts import answering
 
 from backstream.eventtime.instants import DAY_MS, SECOND_MS
+from backstream.pages.airflow import Airflow
 from backstream.pages.lists import runs_page
 from backstream.pages.render import impact_text
+from backstream.pages.run import load_run
 from backstream.pages.runs import RunAddress, find_report, list_all_runs, list_triggers
 from backstream.pages.store import PageStore
 from backstream.runs.home import Home
 from backstream.runs.requests import Dismissal, RunRequest, find_requests, record_end
 from backstream.runs.status import RunStatus
+from backstream.workflow.run_state import DELETED
 
 FEB_1, MAR_1 = 1359676800000, 1362096000000
 RUN_ID = "backfill__2013-03-01T00:00:00+00:00"
@@ -229,3 +234,32 @@ def test_a_name_that_is_none_leads_nowhere(tmp_path: Path, dag_id: str, run_id: 
     (tmp_path / "plan.json").touch()
     (tmp_path / "report.html").write_text("the secret")
     assert find_report(Home(tmp_path), RunAddress(dag_id, run_id)) is None
+
+
+def test_a_run_with_a_request_is_found_at_its_own_address_only(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    for name, dag_id, at_ms in (
+        ("old", "reprocess_flights", 1),
+        ("new", "reprocess_flights", 2),
+        ("other", "x", 3),
+    ):
+        leave_run(tmp_path, name, report=name)
+        summary = tmp_path / "runs/flights" / name / "run.json"
+        content = json.loads(summary.read_text()) | {"triggered_by": f"one.{name}", "plan_hash": name}
+        summary.write_text(json.dumps(content))
+        RunRequest("flights", dag_id, "one", f"one.{name}", at_ms).write(home)
+    own = RunAddress("reprocess_flights", "one")
+    assert [trigger.triggered_by for trigger in list_triggers(home, own)] == ["one.new"]
+    found = [find_report(home, own, plan_hash) for plan_hash in (None, "old", "other")]
+    assert [path and path.parent.name for path in found] == ["new", "old", None]
+    assert list_triggers(home, RunAddress("reprocess_flights", "one.other")) == []
+
+
+def test_a_run_whose_dag_run_was_deleted_has_ended(tmp_path: Path) -> None:
+    leave_run(tmp_path, "r.aaa")
+    request(RUN_ID, run_id="r.aaa").write(Home(tmp_path))
+    airflow = Airflow(answering(404, b"{}"), "token")
+    address = RunAddress("reprocess_flights", RUN_ID)
+    shown = asyncio.run(load_run(PageStore.from_home(Home(tmp_path)), address, airflow))
+    assert shown.state
+    assert (shown.state.state.value, shown.state.error) == ("interrupted", DELETED)
