@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from tests.dags.answers import raised
 from tests.workflow.conftest import LENIENT
@@ -286,9 +286,10 @@ def _rejected_and_asked_again(run: Run) -> None:
 
 def _approved_then_judged_otherwise(run: Run) -> None:
     _approved(run)
-    warning = LENIENT["expectations"][0] | {"severity": "warning", "description": "much is lost"}  # type: ignore[index]
-    warning["kwargs"] = {"column": "unaccounted", "min_value": 5}
-    run.project.judge_with(LENIENT | {"expectations": [*LENIENT["expectations"], warning]})
+    (check,) = cast("list[dict[str, Any]]", LENIENT["expectations"])
+    kwargs = {"column": "unaccounted", "min_value": 5}
+    warning = check | {"severity": "warning", "description": "much is lost", "kwargs": kwargs}
+    run.project.judge_with(LENIENT | {"expectations": [check, warning]})
     run.audit()
 
 
