@@ -246,12 +246,12 @@ def test_ctrl_c_ends_the_demo_and_everything_it_has_started(stopped: Demo) -> No
     assert stopped.text.splitlines()[-1] == "stopping   Airflow"
 
 
-def test_a_second_run_publishes_the_same_rows(stopped: Demo) -> None:
+def test_a_second_run_has_nothing_to_do_and_shows_the_same_rows(stopped: Demo) -> None:
     second = started(stopped.home, "second", BACKSTREAM_DEMO_EXIT="1")
     assert second.process.wait(LIMIT_S) == 0, second.text
     assert second.value("content") == stopped.value("content")
     assert second.value("content").startswith("4,499 rows, hash ")
-    assert second.value("published") == "4,499 rows to table flights, replacing 4,499", second.text
+    assert second.value("published") == "4,499 rows to table flights, replacing 0", second.text
     assert fates_of(second.text) == fates_of(stopped.text)
 
 
