@@ -6,6 +6,7 @@ The plain readers share no code with backstream: `json` and `csv`; `random_table
 from __future__ import annotations
 
 import bz2
+import codecs
 import csv
 import gzip
 import io
@@ -56,7 +57,8 @@ class Expected:
 
     `rows` are the records that must be read, and `reasons` has the numbers of those that must not. The reading of
     `unclear` ones is a matter of opinion, such as a time with a missing digit, but each must be counted. A file
-    that is `refused` has no clear records; one that is not `intact` may be refused.
+    that is `refused` has no clear records; one that is not `intact` may be refused. With `other_types`, the damage
+    has changed the type of a column.
     """
 
     rows: Counter[Row] = field(default_factory=Counter)
@@ -64,6 +66,7 @@ class Expected:
     unclear: int = 0
     is_refused: bool = False
     is_intact: bool = False
+    has_other_types: bool = False
 
     @property
     def total(self) -> int:
@@ -182,7 +185,7 @@ def read_json_lines(content: bytes) -> Expected:
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         return Expected(is_refused=True)
     verdicts: list[Verdict] = []
-    for line in re.split(rb"\r\n|\n|\r", content.removeprefix(b"\xef\xbb\xbf")):
+    for line in re.split(rb"\r\n|\n|\r", _without_marks(content)):
         if not line.strip(b" \t\n\r\x0b\x0c"):
             continue
         found = _read_line(line)
@@ -190,6 +193,13 @@ def read_json_lines(content: bytes) -> Expected:
             return UNKNOWN  # a part of the line may be readable, or not
         verdicts += found
     return count_verdicts(verdicts)
+
+
+def _without_marks(content: bytes) -> bytes:
+    """Return the content without byte order marks: the readers skip a doubled one, too."""
+    while content.startswith(codecs.BOM_UTF8):
+        content = content.removeprefix(codecs.BOM_UTF8)
+    return content
 
 
 def _read_line(line: bytes) -> list[Verdict]:
@@ -341,6 +351,8 @@ def csv_reader(
         is_whole = encoding == "utf-16" or is_multi_line
         try:
             text = content.decode(encoding, "strict" if is_whole else "surrogateescape").removeprefix("\ufeff")
+            if text.startswith("\ufeff"):  # a doubled mark is a part of the first name or cell, or skipped
+                return UNKNOWN
             lines = _read_csv_lines(text, delimiter, is_multi_line=is_multi_line)
         except (UnicodeError, csv.Error):
             return Expected(is_refused=True)
@@ -448,6 +460,8 @@ def write_files(
         expected = source.read(content) if is_mutated else intact
         if not is_mutated:
             expected = replace(expected, is_intact=True)
+        elif expected.has_other_types:  # the whole source would be refused, because no type unites them
+            continue
         is_text = source.suffix in (".json", ".csv")
         compression = generator.choice(["", "", *_COMPRESS]) if is_text else ""
         path = folder / f"{number:04}{source.suffix}{compression}"

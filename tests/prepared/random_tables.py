@@ -233,6 +233,8 @@ def _read(load: Callable[[], Any]) -> Expected:
         return Expected(is_refused=True)
     if not all(isinstance(each, dict) and {*COLUMNS} <= each.keys() for each in rows):
         return Expected(is_refused=True)
+    if any(isinstance(each["amount"], bytes | str) for each in rows):
+        return Expected(has_other_types=True)
     return count_verdicts(_read_row(each) for each in rows)
 
 

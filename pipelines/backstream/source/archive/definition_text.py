@@ -86,7 +86,7 @@ def _lines(evidence: Evidence, settings: Settings) -> Iterator[str]:
     yield from _watermark_lines(evidence)
     yield ""
     yield "[aggregates]"
-    yield from (f"{name} = {_text(call)}" for name, call in _aggregates(evidence).items())
+    yield from (f"{_key(name)} = {_text(call)}" for name, call in _aggregates(evidence).items())
     missing = evidence.share_without_events(duration_ms(settings.window))
     if missing is not None and missing > Quality().missing_ratio.fail:
         comment = f"{share_text(missing)} of the windows in these days have no event"

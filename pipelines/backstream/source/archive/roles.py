@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -240,8 +241,7 @@ def suggest_aggregates(columns: Sequence[ColumnProfile]) -> dict[str, str]:
 
 
 def _column_name(column: ColumnProfile) -> str:
-    words = "".join(each if each.isalnum() else "_" for each in column.path.lower()).split("_")
-    return "_".join(word for word in words if word)
+    return "_".join(re.findall(r"[a-z0-9]+", column.path.lower()))
 
 
 def measure_lateness(

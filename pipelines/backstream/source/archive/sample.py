@@ -22,6 +22,8 @@ MAX_RECORDS = 20_000
 _MAX_FILES = 50
 _DETECTED_BYTES = 1 << 20
 _MAX_FACTS = 3
+_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""The first and the last instant that Python has, in microseconds since 1970: of the years 1 and 9999."""
 
 
 def read_sample(archive: Archive, max_records: int = MAX_RECORDS) -> Sample:
@@ -146,16 +148,22 @@ def _read_orc(archive: Archive, file: ArchiveFile, sample: Sample) -> Iterator[R
 
 
 def _batch_records(batch: Any) -> Iterator[Record]:
-    """Yield rows as Python objects; nanoseconds are cut, because Python has microseconds."""
+    """Yield rows as Python objects; nanoseconds are cut, and instants that Python has not are null."""
     import pyarrow as pa
 
-    arrays = [
-        column.cast(pa.timestamp("us", column.type.tz), safe=False)
-        if pa.types.is_timestamp(column.type)
-        else column
-        for column in batch.columns
-    ]
+    arrays = [_python_times(column) if pa.types.is_timestamp(column.type) else column for column in batch.columns]
     yield from pa.RecordBatch.from_arrays(arrays, batch.schema.names).to_pylist()
+
+
+def _python_times(times: Any) -> Any:
+    """Return instants in microseconds; those outside of the years 1 to 9999 are null."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    values = times.cast(pa.timestamp("us", times.type.tz), safe=False)
+    numbers = values.cast(pa.int64())
+    is_known = pc.and_(pc.greater_equal(numbers, _FIRST_US), pc.less_equal(numbers, _LAST_US))
+    return pc.if_else(is_known, values, pa.scalar(None, values.type))
 
 
 def _read_avro(archive: Archive, file: ArchiveFile, _: Sample) -> Iterator[Record]:
