@@ -17,6 +17,7 @@ from docs.generator import (
     definition_keys,
     environment_variables,
     python_api,
+    run_events,
     tables,
 )
 
@@ -30,6 +31,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "environment-variables.md": environment_variables.page,
     "dag-parameters.md": dag_parameters.page,
     "python-api.md": python_api.page,
+    "run-events.md": run_events.page,
 }
 
 

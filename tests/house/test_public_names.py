@@ -15,7 +15,6 @@ CONVENTIONAL = {"main", "log"}
 WITHOUT_CALLER = {
     "backstream.conformance.reference_engine.run_cut_cases": "continues each recording after cuts, only in tests",
     "backstream.eventtime.timers.run_process": "is the reference that Spark's process functions are compared with",
-    "backstream.runs.status.TRANSITIONS": "is the rule that the documentation draws",
     "backstream.spark.chunk_job.replay_chunk": "replays one chunk for the tests of chunks, cuts, and crashes",
 }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -51,25 +50,7 @@ class RunStatus(StrEnum):
         return self in _STOPPED
 
 
-_RESUMED = {RunStatus.RUNNING, RunStatus.AUDITED, RunStatus.AWAITING_APPROVAL, RunStatus.PUBLISHED}
 _STOPPED = {RunStatus.REFUSED, RunStatus.FAILED, RunStatus.INTERRUPTED}
-
-TRANSITIONS: Mapping[RunStatus, frozenset[RunStatus]] = {
-    RunStatus.REQUESTED: frozenset({RunStatus.PLANNED, RunStatus.DRY_RUN, RunStatus.FAILED}),
-    RunStatus.DRY_RUN: frozenset(),
-    RunStatus.PLANNED: frozenset({RunStatus.RUNNING, RunStatus.FAILED, RunStatus.INTERRUPTED}),
-    RunStatus.RUNNING: frozenset({RunStatus.AUDITED, *_STOPPED}),
-    RunStatus.INTERRUPTED: frozenset({RunStatus.PLANNED, *_RESUMED, RunStatus.REFUSED, RunStatus.FAILED}),
-    RunStatus.AUDITED: frozenset({RunStatus.AWAITING_APPROVAL, RunStatus.PUBLISHED, *_STOPPED}),
-    RunStatus.AWAITING_APPROVAL: frozenset({RunStatus.AUDITED, *_STOPPED}),
-    RunStatus.FAILED: frozenset({RunStatus.REQUESTED, *_RESUMED}),
-    RunStatus.REFUSED: frozenset({RunStatus.AWAITING_APPROVAL, RunStatus.PUBLISHED}),
-    RunStatus.PUBLISHED: frozenset(),
-}
-"""The next statuses of each status.
-
-A refused run can still be published: an approver may be asked again, and a conflict may be rolled back.
-"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,7 +134,7 @@ def load_run_state(folder: RunFolder, row: RunRow | None, requests: Requests, no
         is_approval_pending=facts.is_approval_pending and not is_overdue,
         is_begun=last_sign_ms > started_ms or bool(finished),
         recorded=row.status if row else None,
-        has_continued=_has_continued(row, last_sign_ms),
+        has_continued=_has_continued(row, last_sign_ms, asked),
         is_dry_run=bool(request and request.is_dry_run),
         has_ended=_has_ended(request, last_sign_ms),
     )
@@ -182,10 +182,12 @@ def load_run_state(folder: RunFolder, row: RunRow | None, requests: Requests, no
     )
 
 
-def _has_continued(row: RunRow | None, last_sign_ms: int) -> bool:
-    """Return whether a run has written files since it failed; its report does not count."""
+def _has_continued(row: RunRow | None, last_sign_ms: int, asked: ApprovalRequest | None) -> bool:
+    """Return whether a run has asked its approver or written files since it failed; its report does not count."""
     if row is None or row.status is not RunStatus.FAILED:
         return False
+    if asked and asked.asked_at_ms > row.finished_at_ms:
+        return True
     return last_sign_ms > row.finished_at_ms + _REPORT_MS
 
 
