@@ -62,7 +62,7 @@ engine = "{engine}"
 SHORT = [*((source, "auto", 1, 12) for source in SOURCES), *((source, "auto", 1, 8) for source in TABLES)]
 LONG = [
     *(
-        (source, engine, 2, 150)
+        (source, engine, 2, 100)
         for source in SOURCES
         for engine in ("auto", "spark")[: 1 + (source.name == "lines")]
     ),
@@ -183,7 +183,7 @@ def in_milliseconds(rows: Counter[Row]) -> Counter[Row]:
     ("source", "seed", "count"),
     [
         *((source, 7, 30) for source in (*SOURCES, *TABLES)),
-        *(pytest.param(source, 8, 200, marks=pytest.mark.slow) for source in (*SOURCES, *TABLES)),
+        *(pytest.param(source, 8, 60, marks=pytest.mark.slow) for source in (*SOURCES, *TABLES)),
     ],
 )
 def test_init_writes_a_definition_of_a_random_file_or_refuses_it(
