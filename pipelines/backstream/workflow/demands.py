@@ -82,11 +82,12 @@ def _policy_of(plan: Plan) -> str:
 def may_need_person(plan: Plan, audit: Audit) -> bool:
     """Return whether a run needs an approval, as far as its policy and its audit show; see `needs_person`.
 
-    The person who runs the command line or the Python API decides alone.
+    The person who runs the command line or the Python API decides alone. A result that the gate has refused is not
+    published whatever a person answers.
     """
     when = _policy_of(plan)
     is_free = when == "never" or (when == "warn" and audit.verdict is Verdict.PASS)
-    return not plan.is_direct and not is_free
+    return audit.may_publish and not plan.is_direct and not is_free
 
 
 def needs_person(plan: Plan, difference: RunDifference) -> bool:
