@@ -94,6 +94,7 @@ def status_of(plan: Plan) -> RunStatus:
         ("warn", Verdict.PASS, False),
         ("warn", Verdict.WARN, True),
         ("always", Verdict.PASS, True),
+        ("always", Verdict.FAIL, False),
         ("restatement", Verdict.WARN, False),
     ],
 )
