@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -234,6 +235,38 @@ def test_the_error_of_a_rejected_request_is_the_first_line_from_airflow() -> Non
 def test_an_unreadable_response_of_airflow_is_reported_by_its_status() -> None:
     with pytest.raises(RejectedError, match="Airflow responded with status 502"):
         asyncio.run(Airflow(answering(502, b"<html>"), "token").form("flights"))
+
+
+def test_a_hanging_airflow_is_asked_once_and_may_still_do_what_was_requested(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("backstream.pages.airflow.LIMIT_S", 0.05)
+    received: list[str] = []
+
+    async def ask() -> list[str]:
+        responds = asyncio.Event()
+
+        async def application(scope: Any, receive: Any, send: Any) -> None:
+            received.append(scope["path"])
+            await responds.wait()
+            await answering(200, b'{"dag_run_id": "run"}')(scope, receive, send)
+
+        airflow, found = Airflow(application, "token"), []
+        for _ in range(3):
+            with pytest.raises(RejectedError) as refused:
+                await airflow.start_run("reprocess_flights", {})
+            found.append(refused.value.describe("start the run"))
+        responds.set()
+        while not found[3:]:
+            with suppress(RejectedError):
+                found.append(await airflow.start_run("reprocess_flights", {}))
+            await asyncio.sleep(0.01)
+        return found
+
+    told = asyncio.run(ask())
+    sentence = "Airflow has not responded within 0.05 s. It may still start the run: look at the run in Airflow"
+    assert told == [*[f"{sentence} before you try again."] * 3, "run"]
+    assert len(received) == 2
 
 
 def test_a_policy_names_the_one_style_and_the_one_script_by_their_hashes() -> None:

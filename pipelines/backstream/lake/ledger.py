@@ -168,10 +168,22 @@ def list_runs(home: Home, dataset: str | None = None) -> list[RunRow]:
         from backstream.lake import ledger_tables
 
         summary = ledger_tables.summarize_files(home, RUNS, RUNS_TABLE, summary)
+    return [row for row in _rows_of(summary) if dataset in (None, row.dataset)]
+
+
+def list_known_runs(home: Home) -> tuple[list[RunRow], int]:
+    """Return the rows in the summary of the home, newest first, and its time in ms; the catalog is not asked.
+
+    Without a readable summary there are no rows, and the time is 0.
+    """
+    summary, file = _load_run_summary(home), home.summary(RUNS)
+    return (_rows_of(summary), file.stat().st_mtime_ns // 1_000_000) if summary else ([], 0)
+
+
+def _rows_of(summary: Mapping[str, Any]) -> list[RunRow]:
     stored = (values for file in summary["files"].values() for values in file)
     rows = [_from_stored(dict(zip(summary["columns"], values, strict=True))) for values in stored]
-    selected = (row for row in rows if dataset in (None, row.dataset))
-    return sorted(selected, key=lambda row: (row.finished_at_ms, row.run_id), reverse=True)
+    return sorted(rows, key=lambda row: (row.finished_at_ms, row.run_id), reverse=True)
 
 
 def list_checks(home: Home, dataset: str, run_ids: Collection[str] | None = None) -> list[dict[str, Any]]:

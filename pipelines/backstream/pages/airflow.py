@@ -6,6 +6,7 @@ parameters, and writes the audit log.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -16,6 +17,7 @@ import httpx
 
 from backstream.errors import BackstreamError
 from backstream.pages.reprocess import ReprocessForm
+from backstream.pages.time_limits import LIMIT_S
 from backstream.runs.dag_names import BACKFILL, REPROCESS, dag_id_of
 
 APPROVE, REJECT = "Approve", "Reject"
@@ -25,13 +27,24 @@ _CANCEL_NOTE = "Canceled on the page of the run in backstream."
 
 
 class RejectedError(BackstreamError):
-    """A request that Airflow rejected; `status` is the HTTP status of its response."""
+    """A request that Airflow rejected, or has not answered in time; `status` is the HTTP status for the user."""
 
     is_retryable = False  # The user reads the response and changes the request.
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
         self.status = status
+
+    @property
+    def is_unanswered(self) -> bool:
+        """Return whether Airflow has not responded in time, so that it may still do what was requested."""
+        return self.status == HTTPStatus.GATEWAY_TIMEOUT
+
+    def describe(self, action: str) -> str:
+        """Return the sentence for the user whose action, such as `start the run`, Airflow did not do."""
+        if self.is_unanswered:
+            return f"{self}. It may still {action}: look at the run in Airflow before you try again."
+        return f"Airflow did not {action}: {self}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +146,38 @@ class Airflow:
         _parse_response(await self._request("PATCH", path, json=body))
 
     async def _request(self, method: str, path: str, **options: Any) -> httpx.Response:
+        """Return Airflow's response.
+
+        A route of Airflow that waits for its database cannot be stopped. While one hangs, no other one is called.
+
+        Raises:
+            RejectedError: when there is no response within the time limit.
+        """
+        if not _HANGING:
+            request = asyncio.create_task(self._send(method, path, **options))
+            await asyncio.wait({request}, timeout=LIMIT_S)
+            if request.done():
+                return request.result()
+            _HANGING.add(request)
+            request.add_done_callback(_forget)
+        msg = f"Airflow has not responded within {LIMIT_S:g} s"
+        raise RejectedError(msg, HTTPStatus.GATEWAY_TIMEOUT)
+
+    async def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
         transport = httpx.ASGITransport(app=self.application, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://airflow") as client:
             headers = {"Authorization": f"Bearer {self.token}"}
             return await client.request(method, path, headers=headers, **options)
+
+
+_HANGING: set[asyncio.Task[httpx.Response]] = set()
+"""The requests over the time limit that Airflow has not answered yet."""
+
+
+def _forget(request: asyncio.Task[httpx.Response]) -> None:
+    _HANGING.discard(request)
+    if not request.cancelled():
+        request.exception()  # Python logs an error that nobody has asked for
 
 
 def _run_path(dag_id: str, run_id: str) -> str:

@@ -80,7 +80,7 @@ def list_day_events(
     dataset: Dataset,
     day_ms: int,
     revisions: Sequence[RunRow],
-    changes: Mapping[str, Mapping[str, int]],
+    changes: Mapping[str, Mapping[str, int]] | None,
 ) -> list[StoryEvent]:
     """Return the events of a day, the oldest first.
 
@@ -89,7 +89,7 @@ def list_day_events(
         dataset: the dataset.
         day_ms: the day.
         revisions: the ended runs whose range has the day, newest first.
-        changes: number of changed values of the day by run and kind.
+        changes: number of changed values of the day by run and kind; None if unknown.
     """
     requests = {request.triggered_by: request for request in load_requests_once(records.home, dataset.name)}
     runs = [
@@ -113,7 +113,7 @@ def list_day_events(
 
 
 def _list_results(
-    runs: Iterable[_Run], changes: Mapping[str, Mapping[str, int]], current: str | None
+    runs: Iterable[_Run], changes: Mapping[str, Mapping[str, int]] | None, current: str | None
 ) -> Iterator[StoryEvent]:
     """Yield how each run ended; the first publication has a title of its own."""
     is_published = False
@@ -124,13 +124,14 @@ def _list_results(
                 row.finished_at_ms, "warn", "Rolled back", text=f"run {undone}", by=by, reason=row.reason
             )
         elif row.status is RunStatus.PUBLISHED:
-            counts = changes.get(row.run_id, {})
+            counts = (changes or {}).get(row.run_id, {})
+            unchanged = "no value changed" if changes is not None else "the changed values are not known"
             text = ", ".join(f"{count_of(count, 'value')} {change}" for change, count in sorted(counts.items()))
             yield run.event(
                 row.finished_at_ms,
                 row.verdict or "none",
                 "Restated" if is_published else "First published",
-                text=text or ("no value changed" if is_published else ""),
+                text=text or (unchanged if is_published else ""),
                 by=by,
                 reason=row.reason,
                 is_current=row.run_id == current,

@@ -37,7 +37,7 @@ def approval_page(
     request = ApprovalRequest.read(folder.approval_request) if folder else None
     if folder is None or request is None:
         sentence = f"Run {address.run_id} of {address.dag_id} has not requested an approval."
-        return note_page("No approval request", sentence, status=_NOT_FOUND)
+        return note_page("No approval request", sentence, status=_NOT_FOUND, missing=records.missing)
     plan, pending = PlanSummary.read(folder.summary), find_pending_request(folder)
     return page(
         "approval.html",
@@ -55,6 +55,7 @@ def approval_page(
         answers=(APPROVE, REJECT),
         may_answer=may_answer,
         problem=problem,
+        missing=records.missing,
     )
 
 
@@ -70,7 +71,7 @@ async def answer_page(records: PageStore, address: RunAddress, typed: Mapping[st
     try:
         await airflow.answer(request.dag_id, request.dag_run_id, request.task_id, option)
     except RejectedError as error:
-        problem = f"Airflow did not accept the answer: {error}"
+        problem = error.describe("accept the answer")
         return approval_page(records, address, may_answer=True, problem=problem, status=error.status)
     title, sentence = _ANSWERS[option]
     name = PlanSummary.read(folder.summary).dataset
@@ -82,6 +83,7 @@ async def answer_page(records: PageStore, address: RunAddress, typed: Mapping[st
         kind="pass" if option == APPROVE else "warn",
         sentence=sentence,
         address=address.query,
+        missing=records.missing,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -34,7 +35,8 @@ _MAX_RECORDS = 200
 MAX_RECOMPUTED = 200_000
 """The largest number of records of a row that the page recomputes, so that a request ends soon."""
 _MAX_ROWS = 200
-_NOT_FOUND = 404
+_NOT_FOUND, _UNAVAILABLE = 404, 503
+_LATER = "Open this page again when the catalog responds."
 _WIDE, _NARROW = Frame(96, 12, 1_000, 260), Frame(88, 12, 250, 220)
 
 
@@ -58,18 +60,24 @@ def explanation_page(records: PageStore, dag_id: str, window: str, keys: Sequenc
     """
     found = datasets.find_dataset(records, dag_id)
     if found is None:
-        return unknown_dataset_page(dag_id)
+        return unknown_dataset_page(dag_id, records.missing)
     try:
-        rows = _load_rows(records.home, found.name, window)
+        rows = records.ask_catalog(
+            ("rows", found.name, window), partial(_load_rows, records.home, found.name, window)
+        )
+        if rows is None:
+            sentence = "The published rows are not known, because the catalog does not respond."
+            return note_page("No explanation", sentence, _LATER, status=_UNAVAILABLE, missing=records.missing)
         names = _key_columns(records.home, found.name, rows)
         if names and not keys:
-            return _rows_page(found, window, rows, names)
+            return _rows_page(found, window, rows, names, records.missing)
         values = dict(_split(text) for text in keys)
         _require_few_records(rows, values, found.name)
-        return _row_page(found, window, explain_window(records.home, found.name, window, values))
+        explanation = explain_window(records.home, found.name, window, values)
+        return _row_page(found, window, explanation, records.missing)
     except (BackstreamError, OverflowError) as error:
         sentence, _, hint = str(error).partition("\n\nhint: ")
-        return note_page("No explanation", sentence, hint, status=_NOT_FOUND)
+        return note_page("No explanation", sentence, hint, status=_NOT_FOUND, missing=records.missing)
 
 
 def _load_rows(home: Home, dataset: str, window: str) -> list[dict[str, Any]]:
@@ -121,7 +129,7 @@ def _require_few_records(
 
 
 def _rows_page(
-    found: datasets.Dataset, window: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str]
+    found: datasets.Dataset, window: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str], missing: str
 ) -> Page:
     ordered = sorted(rows, key=lambda row: -row[RECORD_COUNT])
     listed = [_list_row(found.dag_id, row, names) for row in ordered[:_MAX_ROWS]]
@@ -135,6 +143,7 @@ def _rows_page(
         names=names,
         rows=listed,
         left_out=len(rows) - len(listed),
+        missing=missing,
     )
 
 
@@ -150,7 +159,7 @@ def _list_row(dag_id: str, row: Mapping[str, Any], names: Sequence[str]) -> _Lis
     return _ListedRow(key, row[RECORD_COUNT], urlencode(arguments))
 
 
-def _row_page(found: datasets.Dataset, window: str, explanation: Explanation) -> Page:
+def _row_page(found: datasets.Dataset, window: str, explanation: Explanation, missing: str) -> Page:
     target, again = explanation.target.window, explanation.recomputed
     fates = [(fate, count) for fate, count in count_record_fates(explanation).items()]
     timelines = [draw_window_timeline(_timeline(explanation), frame) for frame in (_WIDE, _NARROW)]
@@ -173,6 +182,7 @@ def _row_page(found: datasets.Dataset, window: str, explanation: Explanation) ->
         left_out=max(0, len(again.records) - _MAX_RECORDS),
         firings=list(list_firing_rows(explanation)),
         origins=list(list_origins(explanation)),
+        missing=missing,
     )
 
 

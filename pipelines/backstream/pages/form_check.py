@@ -13,6 +13,7 @@ from backstream.eventtime.instants import instant_ms
 from backstream.eventtime.intervals import require_whole_days
 from backstream.pages.definitions import DefinitionEntry
 from backstream.pages.reprocess import RANGE, ReprocessForm, requested_days
+from backstream.pages.store import PageStore
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode
 from backstream.workflow.plan.allowed_ranges import require_range
@@ -64,6 +65,7 @@ def check_form(
         return FormCheck(problems)
     request = _request_of(typed, entry, home)
     try:
+        PageStore.from_home(home).require_complete()  # the form must respond although the catalog does not
         return FormCheck(problems, find_request_impact(request))
     except (SpecError, PlanError, ContractError) as error:
         is_final = reason_to_prepare(definition) is None

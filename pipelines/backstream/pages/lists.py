@@ -1,4 +1,7 @@
-"""Build the lists of all datasets and of all runs, as pages and as CSV files, filtered by the address."""
+"""Build the lists of all datasets and of all runs, as pages and as CSV files, filtered by the address.
+
+A page says what is missing if the catalog does not respond; a CSV file is complete, or there is an error.
+"""
 
 from __future__ import annotations
 
@@ -42,11 +45,13 @@ def overview_page(records: PageStore, dag_ids: Collection[str], chosen: Filter =
         reload=any(dataset.running for dataset in sheet.items),
         statuses=DayStatus,
         listed=[status for status in DayStatus if any(dataset.count(status) for dataset in loaded)],
+        missing=records.missing,
     )
 
 
 def datasets_csv(records: PageStore, dag_ids: Collection[str], chosen: Filter) -> CsvFile:
     """Return the datasets that the filter selects as CSV."""
+    records.require_complete()
     return csv_files.datasets_file(_select_datasets(datasets.load_datasets(records, dag_ids), chosen))
 
 
@@ -56,7 +61,7 @@ def runs_page(
     """Return the page of the runs of all datasets, or of one, that the filter selects."""
     found = datasets.find_dataset(records, dag_id) if dag_id else None
     if dag_id and found is None:
-        return unknown_dataset_page(dag_id)
+        return unknown_dataset_page(dag_id, records.missing)
     runs = _list_runs(records, dag_ids, found)
     selected = [run for run in runs if chosen.has_run(run)]
     sheet = cut_page(selected, chosen.page, _RUNS_SHOWN)
@@ -76,11 +81,13 @@ def runs_page(
         awaiting=[run for run in runs if run.state is RunStatus.AWAITING_APPROVAL],
         left=time_left_text,
         reload=bool(found and found.running),
+        missing=records.missing,
     )
 
 
 def runs_csv(records: PageStore, dag_ids: Collection[str], dag_id: str | None, chosen: Filter) -> CsvFile | None:
     """Return the runs that the filter selects as CSV; None for an unknown dataset."""
+    records.require_complete()
     found = datasets.find_dataset(records, dag_id) if dag_id else None
     if dag_id and found is None:
         return None
@@ -89,6 +96,7 @@ def runs_csv(records: PageStore, dag_ids: Collection[str], dag_id: str | None, c
 
 def days_csv(records: PageStore, dag_id: str, chosen: Filter) -> CsvFile | None:
     """Return the days of a dataset that the filter selects as CSV; None for an unknown dataset."""
+    records.require_complete()
     found = datasets.find_dataset(records, dag_id)
     return csv_files.days_file(found.name, filter(chosen.has_day, found.days)) if found else None
 
@@ -97,14 +105,22 @@ def checks_page(records: PageStore, dag_id: str) -> Page:
     """Return the page with the results of each check by run."""
     found = datasets.find_dataset(records, dag_id)
     if found is None:
-        return unknown_dataset_page(dag_id)
+        return unknown_dataset_page(dag_id, records.missing)
     runs, history = _load_checks(records, found)
-    title = f"{found.name}: checks"
-    return page("checks.html", title=title, dataset=found, tab="checks", runs=runs, history=history)
+    return page(
+        "checks.html",
+        title=f"{found.name}: checks",
+        dataset=found,
+        tab="checks",
+        runs=runs,
+        history=history,
+        missing=records.missing,
+    )
 
 
 def checks_csv(records: PageStore, dag_id: str) -> CsvFile | None:
     """Return the results of the checks of a dataset as CSV; None for an unknown dataset."""
+    records.require_complete()
     found = datasets.find_dataset(records, dag_id)
     return csv_files.checks_file(found.name, _load_checks(records, found)[1]) if found else None
 
@@ -128,7 +144,7 @@ def _has_dataset(chosen: Filter, dataset: Dataset) -> bool:
 def _list_runs(records: PageStore, dag_ids: Collection[str], found: Dataset | None) -> list[RunState]:
     """Return the runs of one dataset, or of all whose `backfill_` DAG the user may read, newest first."""
     backfills = {dag_id for dag_id in dag_ids if dag_id.startswith(f"{BACKFILL}_")}
-    return list_all_runs(records.home, [found.dag_id] if found else sorted(backfills), records.all_runs())
+    return list_all_runs(records.home, [found.dag_id] if found else sorted(backfills), records.rows)
 
 
 def _statuses(runs: Collection[RunState]) -> list[str]:

@@ -49,16 +49,19 @@ def page(template: str, status: int = 200, **content: Any) -> Page:
     Args:
         template: file name of the template.
         status: HTTP status.
-        content: variables of the template; if `reload` is true, the browser reloads the page every 10 s.
+        content: variables of the template; if `reload` is true, the browser reloads the page every 10 s; `missing`
+            is a notice about what the page cannot show, because a system does not respond.
     """
     common = {"now_ms": int(time.time() * SECOND_MS), "reload_s": _RELOAD_S if content.get("reload") else 0}
     html = _environment().get_template(template).render(common | {"dataset": None, "tab": ""} | content)
     return Page(html, _policy(), status)
 
 
-def note_page(title: str, sentence: str, hint: str = "", kind: str = "none", status: int = 200) -> Page:
+def note_page(
+    title: str, sentence: str, hint: str = "", kind: str = "none", status: int = 200, missing: str = ""
+) -> Page:
     """Return a page with one message: an empty state, a denied access, or an error."""
-    return page("note.html", status, title=title, sentence=sentence, hint=hint, kind=kind)
+    return page("note.html", status, title=title, sentence=sentence, hint=hint, kind=kind, missing=missing)
 
 
 def query(**values: object) -> str:

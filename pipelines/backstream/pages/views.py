@@ -6,6 +6,7 @@ import calendar
 from asyncio import to_thread
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -43,7 +44,7 @@ def windows_page(records: PageStore, dag_id: str, chosen: Filter = _ALL, *, may_
     """Return the page of a dataset with the calendar of the days that the filter selects."""
     found = datasets.find_dataset(records, dag_id)
     if found is None:
-        return unknown_dataset_page(dag_id)
+        return unknown_dataset_page(dag_id, records.missing)
     shown = [day for day in found.days if chosen.has_day(day)]
     ranges = [item for item in found.attention if chosen.has_range(item)]
     return page(
@@ -61,6 +62,7 @@ def windows_page(records: PageStore, dag_id: str, chosen: Filter = _ALL, *, may_
         band=draw_band(load_recent_windows(records, found.name, shown)),
         may_run=may_run,
         reload=bool(found.running),
+        missing=records.missing,
     )
 
 
@@ -73,13 +75,15 @@ def day_page(records: PageStore, dag_id: str, text: str, *, may_run: bool) -> Pa
         return note_page("Invalid day", f"A day has the form 2013-02-08, got {text!r}.", status=_NOT_FOUND)
     shown = found.day(day_ms) if found else None
     if found is None:
-        return unknown_dataset_page(dag_id)
+        return unknown_dataset_page(dag_id, records.missing)
     if shown is None:
         sentence = f"{found.name} has no runs and no events on {text}. Select a day in the calendar."
-        return note_page("No data", sentence, status=_NOT_FOUND)
+        return note_page("No data", sentence, status=_NOT_FOUND, missing=records.missing)
     revisions = runs_covering(found.runs, day_ms)
     of_run = shown.run_id or find_newest_audited(records.home, found.name, [row.run_id for row in revisions])
     folder = records.folder(found.name, of_run) if of_run else None
+    count_changes = partial(count_changes_by_run, records.home, found.name, day_ms)
+    changes = records.ask_catalog(("changes", found.name, day_ms), count_changes)
     return page(
         "day.html",
         title=f"{found.name}: {days.day_span(day_ms, day_ms + DAY_MS)}",
@@ -91,10 +95,9 @@ def day_page(records: PageStore, dag_id: str, text: str, *, may_run: bool) -> Pa
         after=instant_text(day_ms + DAY_MS)[:10] if found.day(day_ms + DAY_MS) else "",
         of_run=of_run,
         windows=day_windows(folder, day_ms) if folder else None,
-        story=list_day_events(
-            records, found, day_ms, revisions, count_changes_by_run(records.home, found.name, day_ms)
-        ),
+        story=list_day_events(records, found, day_ms, revisions, changes),
         may_run=may_run,
+        missing=records.missing,
     )
 
 
@@ -102,9 +105,15 @@ def watermark_page(records: PageStore, dag_id: str, delay: str) -> Page:
     """Return the page with the lost records by watermark delay."""
     found = datasets.find_dataset(records, dag_id)
     if found is None:
-        return unknown_dataset_page(dag_id)
+        return unknown_dataset_page(dag_id, records.missing)
     title = f"{found.name}: watermark"
-    content: dict[str, Any] = {"dataset": found, "tab": "watermark", "title": title, "typed": delay}
+    content: dict[str, Any] = {
+        "dataset": found,
+        "tab": "watermark",
+        "title": title,
+        "typed": delay,
+        "missing": records.missing,
+    }
     try:
         curve = load_curve(records.home, found.name)
     except BackstreamError as error:
@@ -160,9 +169,10 @@ async def form(
     try:
         dag_form = await airflow.form(name)
     except RejectedError as error:
+        found_none = f"Airflow has no DAG to reprocess {name} that you can view."
         return note_page(
             "No form",
-            f"Airflow has no DAG to reprocess {name} that you can view.",
+            "The form is missing: Airflow does not respond." if error.is_unanswered else found_none,
             str(error),
             "error",
             error.status,
@@ -195,6 +205,7 @@ async def form(
         impact=check.impact,
         unknown=check.unknown,
         defined_mode=definition.backfill.mode if definition else "",
+        missing="",  # the effect of the run says it
     )
 
 
@@ -211,7 +222,7 @@ async def started_page(dag_id: str, airflow: Airflow, typed: Mapping[str, str], 
             return await form(dag_id, airflow, typed, home, check, _BAD_REQUEST)
         run_id = await airflow.start_run(dag_form.dag_id, dag_form.conf(typed))
     except RejectedError as error:
-        check = FormCheck({FORM: f"Airflow did not start the run: {error}"})
+        check = FormCheck({FORM: error.describe("start the run")})
         return await form(dag_id, airflow, typed, home, check, error.status)
     return page(
         "started.html",
@@ -223,6 +234,7 @@ async def started_page(dag_id: str, airflow: Airflow, typed: Mapping[str, str], 
         is_dry_run=typed.get("dry_run") == "true",
         run=RunAddress(dag_form.dag_id, run_id),
         run_address=DagRun(dag_form.dag_id, run_id, "").address,
+        missing="",
     )
 
 
@@ -237,13 +249,14 @@ async def _check_preview(
     return check if is_wanted else check.of_given_fields(typed)
 
 
-def unknown_dataset_page(dag_id: str) -> Page:
+def unknown_dataset_page(dag_id: str, missing: str = "") -> Page:
     """Return the page for a DAG without a dataset."""
     return note_page(
         "Unknown dataset",
         f"DAG {dag_id} has no definition and no recorded runs.",
         "Open a DAG called backfill_<dataset>, restate_<dataset>, or reprocess_<dataset>.",
         status=_NOT_FOUND,
+        missing=missing,
     )
 
 

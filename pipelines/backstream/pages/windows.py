@@ -123,12 +123,12 @@ def load_recent_windows(records: PageStore, dataset: str, days: Sequence[Calenda
     return pd.concat(frames, ignore_index=True) if frames else None
 
 
-def count_changes_by_run(home: Home, dataset: str, day_ms: int) -> dict[str, dict[str, int]]:
-    """Return the number of added, removed, and changed values of a day by run; empty if unknown."""
+def count_changes_by_run(home: Home, dataset: str, day_ms: int) -> dict[str, dict[str, int]] | None:
+    """Return the number of added, removed, and changed values of a day by run; None if unknown."""
     try:
         rows = load_published_rows(home, dataset, RESTATEMENTS, Interval(day_ms, day_ms + DAY_MS))
     except BackstreamError:
-        return {}
+        return None
     if not rows.num_rows:
         return {}
     groups = rows.group_by(["run_id", "change"]).aggregate([([], "count_all")])

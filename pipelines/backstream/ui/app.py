@@ -14,6 +14,7 @@ from fastapi import Depends, FastAPI, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, Response
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException as AnyHttpError
 
 from backstream.errors import BackstreamError
@@ -32,7 +33,15 @@ from backstream.ui.request import (
     wants_csv,
 )
 from backstream.ui.run_routes import add_run_pages
-from backstream.ui.security import add_headers, on_bad_request, on_error, on_refusal, require_own_form
+from backstream.ui.security import (
+    add_headers,
+    on_bad_request,
+    on_database_error,
+    on_error,
+    on_refusal,
+    require_database,
+    require_own_form,
+)
 
 _Dag = Annotated[str, Query(max_length=250)]
 _MAX_VALUE = 500
@@ -48,12 +57,13 @@ def application() -> FastAPI:
         redoc_url=None,
         openapi_url=None,
         # Not AccessView.PLUGINS, because that is for administrators of Airflow, and all users read reports.
-        dependencies=[Depends(requires_access_view(AccessView.WEBSITE))],
+        dependencies=[Depends(require_database), Depends(requires_access_view(AccessView.WEBSITE))],
     )
     app.middleware("http")(add_headers(policy("")))
     app.exception_handler(AnyHttpError)(on_refusal)
     app.exception_handler(RequestValidationError)(on_bad_request)
     app.exception_handler(BackstreamError)(on_error)
+    app.exception_handler(SQLAlchemyError)(on_database_error)
     _add_lists(app)
     _add_pages(app)
     _add_form(app)

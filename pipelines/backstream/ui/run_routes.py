@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
 from fastapi import Depends, FastAPI, Query, Request
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse
 
 from backstream.runs.home import Home
@@ -49,7 +50,8 @@ def _add_run(app: FastAPI) -> None:
 
     @app.get("/run", dependencies=[_MAY_READ])
     async def run(request: Request, user: GetUserDep, address: _Address, state: bool = False) -> HTMLResponse:
-        shown = await pages.load_run(page_store(), address, airflow(request))
+        records = await run_in_threadpool(page_store)
+        shown = await pages.load_run(records, address, airflow(request))
         if not state and (report := pages.final_report(shown)):
             return HTMLResponse(report.read_text(encoding="utf-8"))
         may_edit = is_allowed(user, shown.address.dag_id, "PUT", DagAccessEntity.RUN)
@@ -57,12 +59,12 @@ def _add_run(app: FastAPI) -> None:
 
     @app.post("/cancel", dependencies=[_MAY_EDIT, _OWN_FORM])
     async def cancel(request: Request, address: _Address) -> HTMLResponse:
-        return html(await pages.cancel_page(page_store(), address, airflow(request)))
+        return html(await pages.cancel_page(await run_in_threadpool(page_store), address, airflow(request)))
 
     @app.post("/dismiss", dependencies=[_MAY_EDIT, _OWN_FORM])
     async def dismiss(request: Request, user: GetUserDep, address: _Address) -> HTMLResponse:
-        typed = await form_values(request)
-        return html(await dismiss_page(page_store(), address, typed, user.get_name(), airflow(request)))
+        typed, records = await form_values(request), await run_in_threadpool(page_store)
+        return html(await dismiss_page(records, address, typed, user.get_name(), airflow(request)))
 
 
 def _add_approval(app: FastAPI) -> None:
@@ -75,8 +77,8 @@ def _add_approval(app: FastAPI) -> None:
 
     @app.post("/approval", dependencies=[_MAY_ANSWER, _OWN_FORM])
     async def answer(request: Request, address: _Address) -> HTMLResponse:
-        typed = await form_values(request)
-        return html(await pages.answer_page(page_store(), address, typed, airflow(request)))
+        typed, records = await form_values(request), await run_in_threadpool(page_store)
+        return html(await pages.answer_page(records, address, typed, airflow(request)))
 
 
 def _add_report(app: FastAPI) -> None:

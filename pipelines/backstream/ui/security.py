@@ -7,12 +7,19 @@ from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
+from airflow import settings
 from fastapi import HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
+from sqlalchemy import inspect
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
+from backstream.errors import CatalogError
+from backstream.pages.time_limits import LimitedCalls, NoResponseError
+
 _FORBIDDEN = 403
+_DATABASE = LimitedCalls("Airflow's database")
+_NO_DATABASE = "{}, so Airflow cannot check what you may see. The command `backstream status` shows the runs"
 _SAME = "same-origin"
 
 
@@ -39,6 +46,25 @@ def add_headers(
         return response
 
     return middleware
+
+
+def require_database() -> None:
+    """Check that Airflow's database responds, before the access checks wait for it.
+
+    Raises:
+        HTTPException: 503 when it does not.
+    """
+    try:
+        _DATABASE.call("any table", lambda: inspect(settings.engine).has_table("dag"))
+    except NoResponseError as error:
+        raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, _NO_DATABASE.format(error)) from None
+
+
+async def on_database_error(request: Request, error: Exception) -> Response:
+    """Return the page for an error of Airflow's database, whose text can have a password."""
+    log.warning("Failed to render %s: %s", request.url.path, type(error).__name__)
+    sentence = _NO_DATABASE.format("Airflow's database cannot be read")
+    return _error_page(HTTPStatus.SERVICE_UNAVAILABLE, "Page not available", sentence, kind="error")
 
 
 def require_own_form(request: Request) -> None:
@@ -92,7 +118,9 @@ async def on_error(request: Request, error: Exception) -> Response:
     """Return the page for an error of backstream, whose message is readable and has no secret."""
     log.warning("Failed to render %s: %s", request.url.path, error)
     first_line, _, rest = str(error).partition("\n")
-    return _error_page(HTTPStatus.INTERNAL_SERVER_ERROR, "Page not available", first_line, rest.strip(), "error")
+    is_outage = isinstance(error, CatalogError)
+    status = HTTPStatus.SERVICE_UNAVAILABLE if is_outage else HTTPStatus.INTERNAL_SERVER_ERROR
+    return _error_page(status, "Page not available", first_line, rest.strip(), "error")
 
 
 def _error_page(status: int, title: str, sentence: str, hint: str = "", kind: str = "none") -> HTMLResponse:
