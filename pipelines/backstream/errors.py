@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 
+from backstream.text import visible_text
+
 _MAX_VALUE = 100
 """The most characters of a value in a message."""
 _MAX_PATH = 1_000
-_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
-"""Characters without a shape, which can hide or reverse what follows; line breaks and tabs are not among them."""
 _QUOTED = re.compile(r"""(?<!\w)(['"`])((?:(?!\1)[^\n])*)\1(?!\w)""")
 _LONG_WORD = re.compile(rf"(?<![\w/:.])(?:[^\s/'\"`]{{{_MAX_VALUE + 1},}}|\S{{{_MAX_PATH + 1},}})")
 
@@ -19,8 +19,7 @@ def shorten_values(message: str) -> str:
 
     A path stays whole, so that it can be copied.
     """
-    visible = _HIDDEN.sub(lambda match: f"<U+{ord(match[0]):04X}>", message)
-    return _LONG_WORD.sub(lambda match: _shorten(match[0]), _QUOTED.sub(_shorten_quoted, visible))
+    return _LONG_WORD.sub(lambda match: _shorten(match[0]), _QUOTED.sub(_shorten_quoted, visible_text(message)))
 
 
 def _shorten_quoted(match: re.Match[str]) -> str:

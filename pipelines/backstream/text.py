@@ -1,12 +1,13 @@
-"""Format numbers and differences in texts for people, and list the formats of outputs."""
+"""Format texts for people, print and log them, and list the formats of outputs."""
 
 from __future__ import annotations
 
 import json
+import logging
 import unicodedata
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, TextIO
 
 
 def share_text(part: float, whole: float = 1) -> str:
@@ -29,12 +30,13 @@ def count_of(count: int, one: str, many: str | None = None) -> str:
 
 
 def align_cells(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
-    """Return a line per row, in columns with two spaces between them.
+    """Return a line per row, in columns with two spaces between them; hidden characters are visible.
 
     Args:
         rows: the cells of each row; all rows have the same number.
         right: the numbers of the columns that are aligned to the right.
     """
+    rows = [[visible_line(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(
@@ -49,18 +51,55 @@ _HIDDEN = ("Cc", "Cf", "Zl", "Zp")
 """Unicode categories of characters without a shape: controls, directions, and separators of lines."""
 
 
-def visible_text(text: str) -> str:
-    """Return the text with each hidden character as its code point, such as `<U+202E>`; line breaks and tabs stay.
+_MAX_LINE = 300
+"""The most characters of a value in a line: the id of a Dag run has up to 250."""
 
-    Such a character in data can reverse or hide what follows it on a page or in a terminal.
+
+def visible_text(text: str, kept: str = "\n\t") -> str:
+    """Return the text with each hidden character as its code point, such as `<U+202E>`, apart from the kept ones.
+
+    Such a character in data can reverse, hide, or overwrite other text on a page or in a terminal.
     """
     if text.isprintable():
         return text
-    return "".join(f"<U+{ord(char):04X}>" if _is_hidden(char) else char for char in text)
+    return "".join(
+        f"<U+{ord(char):04X}>" if char not in kept and unicodedata.category(char) in _HIDDEN else char
+        for char in text
+    )
 
 
-def _is_hidden(char: str) -> bool:
-    return char not in "\n\r\t" and unicodedata.category(char) in _HIDDEN
+def visible_line(text: str, limit: int = _MAX_LINE) -> str:
+    """Return a value such as a reason, a name, or a key as one short line; its line breaks are visible too."""
+    line = visible_text(text[: limit + 1], kept="")
+    return line if len(text) <= limit else f"{line[:limit]}.."
+
+
+def print_text(*texts: object, end: str = "\n", file: TextIO | None = None, flush: bool = False) -> None:
+    """Print texts for people, in which hidden characters are visible."""
+    print(visible_text(" ".join(map(str, texts))), end=end, file=file, flush=flush)
+
+
+class TextLogger(logging.LoggerAdapter[logging.Logger]):
+    """A logger whose messages have visible characters only, wherever a handler writes them."""
+
+    def log(self, level: int, msg: object, *args: object, **options: Any) -> None:
+        """Log a message with its arguments; numbers stay numbers."""
+        if self.isEnabledFor(level):
+            options["stacklevel"] = options.get("stacklevel", 1) + 1
+            super().log(level, visible_text(str(msg)), *map(_visible_argument, args), **options)
+
+
+def text_logger(name: str) -> TextLogger:
+    """Return the logger of a module."""
+    return TextLogger(logging.getLogger(name), {})
+
+
+def _visible_argument(value: object) -> object:
+    if isinstance(value, int | float):
+        return value
+    if isinstance(value, Mapping):
+        return {name: _visible_argument(each) for name, each in value.items()}
+    return visible_text(str(value))
 
 
 def describe_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

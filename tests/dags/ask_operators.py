@@ -204,7 +204,7 @@ def _alerts() -> list[str]:
     from backstream.orchestration import notifications
 
     heard = io.StringIO()
-    notifications.log.addHandler(logging.StreamHandler(heard))
+    notifications.log.logger.addHandler(logging.StreamHandler(heard))
     notifications.log.setLevel(logging.INFO)
     notifications.post_alert("without a connection")
     for host in ("http://127.0.0.1:9/hook", "file:///etc"):

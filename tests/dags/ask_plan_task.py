@@ -139,14 +139,14 @@ def _planned(definition: str, run_id: str, form: dict[str, Any], name: str = "cl
     }
     heard = io.StringIO()
     handler = logging.StreamHandler(heard)
-    ours.log.addHandler(handler)
+    ours.log.logger.addHandler(handler)
     ours.log.setLevel(logging.INFO)
     try:
         jobs = ours.execute_plan(path, name, context)
     except Exception as error:  # noqa: BLE001 - the answer is which one it is
         return [type(error).__name__, str(error)]
     finally:
-        ours.log.removeHandler(handler)
+        ours.log.logger.removeHandler(handler)
     return [[job["name"] for job in jobs], pushed.get("plan", ""), heard.getvalue()]
 
 
@@ -162,9 +162,9 @@ def _reported(plan: str, home: str) -> list[str]:
     in_its_way.mkdir(parents=True)
     heard = io.StringIO()
     handler = logging.StreamHandler(heard)
-    ours.log.addHandler(handler)
+    ours.log.logger.addHandler(handler)
     try:
         return [ours.execute_report(Path(plan), plan), heard.getvalue()]
     finally:
-        ours.log.removeHandler(handler)
+        ours.log.logger.removeHandler(handler)
         in_its_way.rmdir()

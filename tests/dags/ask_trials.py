@@ -242,12 +242,12 @@ class Run:
 
         heard = io.StringIO()
         handler = logging.StreamHandler(heard)
-        ours.log.addHandler(handler)
+        ours.log.logger.addHandler(handler)
         ours.log.setLevel(logging.INFO)
         try:
             yield
         finally:
-            ours.log.removeHandler(handler)
+            ours.log.logger.removeHandler(handler)
             self.log = heard.getvalue()
 
 

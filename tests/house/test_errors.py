@@ -24,6 +24,7 @@ IS_RETRYABLE = {
     "HeapError": True,
     "JobError": True,
     "LedgerError": True,
+    "NoResponseError": True,
     "PlanError": False,
     "QualityError": False,
     "RangeError": False,

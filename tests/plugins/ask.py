@@ -63,7 +63,7 @@ def lake() -> str:
     closed = {"conn_type": "postgres", "host": "127.0.0.1", "port": 9, "login": "me", "password": "se/cret"}
     os.environ["AIRFLOW_CONN_BACKSTREAM_CATALOG"] = json.dumps(closed | {"schema": "lake"})
     Home.from_environment().warehouse.mkdir(parents=True)  # something was published
-    return page_store().missing
+    return page_store().notice
 
 
 def _routes(app: Any) -> list[Any]:

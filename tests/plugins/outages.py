@@ -99,7 +99,8 @@ def main(folder: Path) -> None:
             "airflow": locked(folder / "airflow.db"),
             "silent": silent_catalog(),
         }.items():
-            settings.engine.dispose()
+            engine: Any = settings.engine
+            engine.dispose()
             with outage:
                 found[name] = told(visit)
             until_s = time.monotonic() + 90

@@ -62,7 +62,7 @@ def test_nothing_from_data_is_markup() -> None:
     hostile = "a|b\n# c [x](http://e) @all *d* <img src=x>"
     text = brief(audit(Verdict.FAIL, replace(LATE, name=hostile, observed=hostile, failing=()))).markdown()
 
-    shown = "a\\|b # c \\[x](http://e) &#64;all \\*d\\* &lt;img src=x&gt;"
+    shown = "a\\|b&lt;U+000A&gt;# c \\[x](http://e) &#64;all \\*d\\* &lt;img src=x&gt;"
     assert f"| ❌ | {shown} | {shown} |  |" in text
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from backstream.errors import SpecError
 from backstream.eventtime.intervals import require_range_of_days
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.results import Audit, Publication
+from backstream.text import text_logger
 from backstream.workflow.execution import (
     RunObserver,
     SparkStart,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from backstream.workflow.preview.result import Preview
 
 
-log = logging.getLogger("backstream.api")
+log = text_logger("backstream.api")
 
 
 @dataclass(frozen=True, slots=True, repr=False)

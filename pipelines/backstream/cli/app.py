@@ -21,6 +21,7 @@ from backstream.runs.home import Home
 from backstream.runs.plan import Mode
 from backstream.runs.settings import misspelt_variables, provide_settings
 from backstream.storage.traces import describe_error, keep_trace
+from backstream.text import print_text
 from backstream.workflow.requested_range import RangeNames
 
 app = typer.Typer(
@@ -81,7 +82,7 @@ def _exit_status(end: SystemExit) -> int:
         return 0
     if isinstance(end.code, int):
         return end.code
-    print(end.code, file=sys.stderr)
+    print_text(end.code, file=sys.stderr)
     return 1
 
 
@@ -136,15 +137,15 @@ def report_errors() -> Iterator[None]:
     except (typer.Exit, typer.Abort, typer.BadParameter):
         raise
     except BackstreamError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print_text(f"error: {error}", file=sys.stderr)
         raise typer.Exit(2 if isinstance(error, QualityError) else 1) from None
     except OSError as error:
         if error.filename is None:
             raise
-        print(f"error: {error.strerror}: {error.filename}", file=sys.stderr)
+        print_text(f"error: {error.strerror}: {error.filename}", file=sys.stderr)
         raise typer.Exit(1) from None
     except Exception as error:  # noqa: BLE001 - the trace is kept, and the status is an error
-        print(f"error: {describe_error(error)}\n  {keep_trace(error, _find_traces)}", file=sys.stderr)
+        print_text(f"error: {describe_error(error)}\n  {keep_trace(error, _find_traces)}", file=sys.stderr)
         raise typer.Exit(1) from None
 
 
@@ -154,7 +155,7 @@ def _find_traces() -> Path:
 
 def _print_version(is_wanted: bool) -> None:
     if is_wanted:
-        print(f"backstream {__version__}")
+        print_text(f"backstream {__version__}")
         raise typer.Exit
 
 
@@ -169,4 +170,4 @@ def start_command(
     with report_errors():
         context.obj = provide_settings()
     for sentence in misspelt_variables():
-        print(f"warning: {sentence}", file=sys.stderr)
+        print_text(f"warning: {sentence}", file=sys.stderr)

@@ -13,7 +13,7 @@ from backstream.cli.app import DefinitionArgument, app, report_errors
 from backstream.definition.folder import find_definition
 from backstream.runs.home import Home
 from backstream.runs.input_notes import INEXACT_HINT
-from backstream.text import RowFormat, share_text
+from backstream.text import RowFormat, print_text, share_text
 
 if TYPE_CHECKING:
     from backstream.workflow.checks.check_sample import CheckedSample
@@ -45,9 +45,9 @@ def check_command(
     with report_errors():
         path, home = find_definition(definition), Home.from_environment()
         checked = check_definition(path, home)
-        print("\n".join(checked.lines))
+        print_text("\n".join(checked.lines))
         for problem in checked.problems:
-            print(f"error: {problem}", file=sys.stderr)
+            print_text(f"error: {problem}", file=sys.stderr)
         if checked.problems:
             raise typer.Exit(1)
         if sample:
@@ -65,10 +65,10 @@ def _print_sample(path: Path, limit: int, home: Home) -> None:
     spark = starting.session()
     silence_java_traces(spark)
     found = check_sample(spark, path, limit, home)
-    print(f"\nrecords: {min(_RECORDS_SHOWN, found.records.num_rows)} of {found.read:,} in the sample")
+    print_text(f"\nrecords: {min(_RECORDS_SHOWN, found.records.num_rows)} of {found.read:,} in the sample")
     print_rows([found.records.slice(0, _RECORDS_SHOWN)], RowFormat.TABLE, _RECORDS_SHOWN)
     notes = [*_inexact_lines(found), *(f"implausible times: {times}" for times in found.implausible)]
-    print("\n".join([*_quarantine_lines(found), *notes, *_window_lines(found)]))
+    print_text("\n".join([*_quarantine_lines(found), *notes, *_window_lines(found)]))
     print_rows([found.rows], RowFormat.TABLE, _ROWS_SHOWN)
     starting.stop()
 

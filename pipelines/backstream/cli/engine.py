@@ -23,6 +23,7 @@ from backstream.errors import SpecError
 from backstream.eventtime.instants import duration_ms, instant_ms
 from backstream.eventtime.outages import Outage
 from backstream.runs.home import Home
+from backstream.text import print_text
 
 if TYPE_CHECKING:
     from backstream.conformance.cases import Engine
@@ -99,7 +100,7 @@ def advise(  # noqa: PLR0913, PLR0917 - each is an option
         if form is OutputFormat.JSON:
             print(advice.json_text(), end="")
         else:
-            print(advice_text(request, advice))
+            print_text(advice_text(request, advice))
 
 
 @app.command()
@@ -121,8 +122,8 @@ def conformance(
     with report_errors():
         tally = find_difference(list(load_cases(files)), _load_engine(engine))
         for line in (*tally.differ, *tally.unsupported):
-            print(line)
-        print(tally)
+            print_text(line)
+        print_text(tally)
         if tally.differ:
             raise typer.Exit(1)
 

@@ -18,6 +18,7 @@ from backstream.runs.handover_bundle import (
     HandoverBundle,
 )
 from backstream.runs.home import Home
+from backstream.text import print_text
 
 
 @app.command()
@@ -49,7 +50,7 @@ def handover(
     with report_errors():
         at_ms = instant_ms(at, "--at")
         bundle, folder = hand_over_run(load_plan(Home.from_environment(), run), at_ms, out)
-        print("\n".join(_bundle_lines(bundle, folder)))
+        print_text("\n".join(_bundle_lines(bundle, folder)))
 
 
 def _bundle_lines(bundle: HandoverBundle, folder: Path) -> list[str]:

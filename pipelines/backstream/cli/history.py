@@ -13,7 +13,7 @@ from backstream.errors import SpecError
 from backstream.eventtime.instants import duration_ms, instant_ms
 from backstream.eventtime.intervals import Interval
 from backstream.runs.home import Home
-from backstream.text import RowFormat
+from backstream.text import RowFormat, print_text
 from backstream.workflow.requested_range import parse_open_range
 
 DATASET_HELP = "Name of a dataset, or name or file of its definition, e.g., `flights`"
@@ -56,7 +56,7 @@ def show(
         home, name = Home.from_environment(), dataset_name(dataset)
         interval = parse_open_range(since, until, OPTION_NAMES)
         with history.load_dataset_rows(home, name, interval, as_of, max_rows(form, limit)) as rows:
-            print(f"{name}  {rows.state or 'nothing was published yet'}", file=sys.stderr)
+            print_text(f"{name}  {rows.state or 'nothing was published yet'}", file=sys.stderr)
             print_rows(rows.days, form, limit)
 
 
@@ -85,7 +85,7 @@ def diff_command(
         home = Home.from_environment()
         difference = history.diff_run(home, _run_id(home, run, since, until), limit)
         stream = sys.stdout if form is RowFormat.TABLE else sys.stderr
-        print(describe_difference(difference), end="\n\n", file=stream)
+        print_text(describe_difference(difference), end="\n\n", file=stream)
         largest = difference.changes.largest(limit)
         print_rows([] if largest is None else [largest], form, None if largest is None else largest.num_rows)
 
@@ -109,16 +109,16 @@ def rollback(
     with report_errors():
         home = Home.from_environment()
         if not yes:
-            print(describe_difference(history.diff_run(home, run, 1)), file=sys.stderr)
+            print_text(describe_difference(history.diff_run(home, run, 1)), file=sys.stderr)
             typer.confirm("roll back this run?", abort=True, err=True)
         done = history.rollback_run(home, run, reason).publication
         interval = Interval(done.since_ms, done.until_ms)
         if done.already:
-            print(f"{run} was already rolled back, at {done.published_at}")
+            print_text(f"{run} was already rolled back, at {done.published_at}")
         else:
-            print(f"{done.dataset}  {interval}  restored to its state before {run}: ", end="")
-            print(f"{done.rows:,} rows, replacing {done.replaced_rows:,}")
-        print(f"run {done.run_id}")
+            print_text(f"{done.dataset}  {interval}  restored to its state before {run}: ", end="")
+            print_text(f"{done.rows:,} rows, replacing {done.replaced_rows:,}")
+        print_text(f"run {done.run_id}")
 
 
 @app.command()
@@ -156,11 +156,11 @@ def vacuum(
         results = vacuum_tables(
             home, name, grace_ms, expire_before_ms=before_ms, keep_runs=keep_runs, dry_run=dry_run
         )
-        print(f"{'table':<32} {'removed' if not dry_run else 'to remove':>10} {'bytes':>15} {'kept':>10}")
+        print_text(f"{'table':<32} {'removed' if not dry_run else 'to remove':>10} {'bytes':>15} {'kept':>10}")
         for result in results:
-            print(f"{result.table:<32} {result.files:>10,} {result.size_bytes:>15,} {result.kept_files:>10,}")
+            print_text(f"{result.table:<32} {result.files:>10,} {result.size_bytes:>15,} {result.kept_files:>10,}")
         if expire_before is not None or keep_runs is not None:
-            print(f"snapshots {'expired' if not dry_run else 'to expire'}: {results[0].expired_snapshots:,}")
+            print_text(f"snapshots {'expired' if not dry_run else 'to expire'}: {results[0].expired_snapshots:,}")
 
 
 def dataset_name(text: str) -> str:

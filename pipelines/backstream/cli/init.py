@@ -11,6 +11,7 @@ import typer
 from backstream.cli.app import app, report_errors
 from backstream.errors import SpecError
 from backstream.source.archive.preset_names import Preset
+from backstream.text import print_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,8 +100,8 @@ def _write_project() -> None:
 
     folder = Path.cwd()
     for file in write_project(folder):
-        print(f"Wrote {file.relative_to(folder)}.")
-    print("\n".join(["", "next:", "  backstream doctor", f"  {_PROJECT_EXAMPLE}"]))
+        print_text(f"Wrote {file.relative_to(folder)}.")
+    print_text("\n".join(["", "next:", "  backstream doctor", f"  {_PROJECT_EXAMPLE}"]))
 
 
 def _write_dag_file() -> None:
@@ -108,10 +109,10 @@ def _write_dag_file() -> None:
     from backstream.workflow.checks.findings import State
     from backstream.workflow.new_project import list_missing_settings, write_dag_file
 
-    print(f"Wrote {write_dag_file(Path.cwd())}.")
+    print_text(f"Wrote {write_dag_file(Path.cwd())}.")
     findings = [*list_missing_settings(), *airflow_findings()]
     if lacking := [str(finding) for finding in findings if finding.state is not State.OK]:
-        print("\n".join(["", "missing:", *(f"  {line}" for line in lacking)]))
+        print_text("\n".join(["", "missing:", *(f"  {line}" for line in lacking)]))
 
 
 def _write_definition(evidence: Evidence, name: str, file: Path, *, is_asking: bool) -> None:
@@ -120,13 +121,13 @@ def _write_definition(evidence: Evidence, name: str, file: Path, *, is_asking: b
 
     is_asking = is_asking and sys.stdin.isatty()
     if is_asking:
-        print("\n".join(evidence_lines(evidence)), end="\n\n")
+        print_text("\n".join(evidence_lines(evidence)), end="\n\n")
     evidence, settings = _ask(evidence, name, is_asking=is_asking)
     text = write_definition_text(evidence, settings)
     if not is_asking:
-        print("\n".join(evidence_lines(evidence)), end="\n\n")
+        print_text("\n".join(evidence_lines(evidence)), end="\n\n")
     file.write_text(text, encoding="utf-8")
-    print("\n".join(_next_lines(evidence, file)))
+    print_text("\n".join(_next_lines(evidence, file)))
 
 
 def _require_new(file: Path, *, is_forced: bool) -> None:
@@ -176,9 +177,9 @@ def _ask_pattern(time: SampledTime) -> str:
 
 
 def _ask_number(question: str, answers: Sequence[str], default: int) -> int:
-    print(question)
+    print_text(question)
     for number, answer in enumerate(answers, 1):
-        print(f"  {number}  {answer}")
+        print_text(f"  {number}  {answer}")
     number = 0
     while not 1 <= number <= len(answers):
         number = typer.prompt("Number", default=default, type=int)

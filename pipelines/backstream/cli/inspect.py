@@ -34,7 +34,7 @@ from backstream.eventtime.instants import (
 )
 from backstream.eventtime.intervals import backfill_range, require_whole_days
 from backstream.runs.home import Home
-from backstream.text import count_of
+from backstream.text import count_of, print_text, visible_line
 
 if TYPE_CHECKING:
     from backstream.workflow.late_data.staleness import StaleDay, Staleness
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 
 _NO_VALUE = "-"
+_MAX_CELL = 120
+"""The most characters of the trigger and the reason of a run in a list."""
 
 
 @app.command()
@@ -70,7 +72,7 @@ def status(
         if form is OutputFormat.JSON:
             print(json.dumps([run.as_json() for run in runs], indent=1))
         else:
-            print("\n".join(_run_lines(runs, now_ms)) if runs else "no runs")
+            print_text("\n".join(_run_lines(runs, now_ms)) if runs else "no runs")
 
 
 _RUN_COLUMNS = ("dataset", "range", "mode", "status", "verdict", "rows", "duration", "by", "progress")
@@ -97,8 +99,8 @@ def _cells(run: RunState, now_ms: int) -> tuple[str, ...]:
         run.verdict or _NO_VALUE,
         _NO_VALUE if run.rows is None else f"{run.rows:,}",
         _rough_duration(run.seconds),
-        f"{run.triggered_by}: {run.reason}" if run.reason else run.triggered_by,
-        _progress(run, now_ms),
+        visible_line(f"{run.triggered_by}: {run.reason}" if run.reason else run.triggered_by, _MAX_CELL),
+        visible_line(_progress(run, now_ms)),
     )
 
 
@@ -163,7 +165,7 @@ def days(
         if form is OutputFormat.JSON:
             print(json.dumps([_day_content(state) for state in states], indent=1))
         else:
-            print("\n".join([f"{'day':<10}  {'seal':<9}  published by", *map(_day_line, states)]))
+            print_text("\n".join([f"{'day':<10}  {'seal':<9}  published by", *map(_day_line, states)]))
 
 
 def _day_content(state: DayState) -> dict[str, object]:
@@ -174,7 +176,7 @@ def _day_content(state: DayState) -> dict[str, object]:
 
 def _day_line(state: DayState) -> str:
     seal = state.evidence.seal if state.evidence else _UNCHECKED
-    reason = f"  ({state.evidence.reason})" if state.evidence and state.evidence.reason else ""
+    reason = f"  ({visible_line(state.evidence.reason)})" if state.evidence and state.evidence.reason else ""
     return f"{instant_text(state.day_ms)[:10]}  {seal:<9}  {', '.join(state.runs) or _NO_VALUE}{reason}"
 
 
@@ -204,7 +206,7 @@ def stale(
         if form is OutputFormat.JSON:
             print(json.dumps(staleness.as_json(), indent=1))
         else:
-            print("\n".join(_stale_lines(staleness, definition)))
+            print_text("\n".join(_stale_lines(staleness, definition)))
 
 
 def load_staleness(definition: str, since: str | None, until: str | None) -> Staleness:
@@ -252,7 +254,7 @@ def _definition_lines(staleness: Staleness, definition: str) -> Iterator[str]:
 def _stale_day_lines(day: StaleDay, staleness: Staleness) -> Iterator[str]:
     from backstream.workflow.late_data.staleness import list_reasons
 
-    reasons = list_reasons([day], staleness.changes)
+    reasons = [visible_line(each) for each in list_reasons([day], staleness.changes)]
     count = "all" if day.reasons else f"{len(day.windows):,}"
     yield f"{instant_text(day.day_ms)[:10]} {count:>8}  {reasons[0]}"
     for reason in reasons[1:]:
@@ -267,4 +269,5 @@ def _moved_lines(staleness: Staleness) -> Iterator[str]:
             return
         if not number:
             yield ""
-        yield f"{move.kind}: {move.path_before} is now {path}, with the same records"
+        names = (visible_line(str(each)) for each in (move.path_before, path))
+        yield f"{move.kind}: {' is now '.join(names)}, with the same records"

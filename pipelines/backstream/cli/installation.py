@@ -14,6 +14,7 @@ import typer
 from backstream.cli.app import OutputFormat, OutputFormatOption, app, report_errors
 from backstream.errors import SpecError
 from backstream.runs.home import Home
+from backstream.text import print_text
 
 if TYPE_CHECKING:
     from backstream.workflow.checks.findings import Finding
@@ -38,8 +39,8 @@ def config_command(context: typer.Context, form: OutputFormatOption = OutputForm
         return
     key_width = max(len(each.key) for each in settings)
     for each in settings:
-        print(f"{each.key.ljust(key_width)}  {each.text}")
-        print(f"{' ' * key_width}  from {each.source}")
+        print_text(f"{each.key.ljust(key_width)}  {each.text}")
+        print_text(f"{' ' * key_width}  from {each.source}")
 
 
 @app.command("doctor")
@@ -55,7 +56,7 @@ def doctor_command() -> None:
 
     has_failed = False
     for finding in _findings():
-        print(finding, flush=True)
+        print_text(finding, flush=True)
         has_failed |= finding.state is State.FAIL
     if has_failed:
         raise typer.Exit(1)

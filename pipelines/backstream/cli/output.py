@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.ipc
 
 from backstream.eventtime.instants import epoch_ms, instant_text
-from backstream.text import RowFormat
+from backstream.text import RowFormat, print_text, visible_line
 
 _TABLE_ROWS = 20
 _BATCH_ROWS = 50_000
@@ -128,18 +128,18 @@ def _plain(value: object) -> object:
 def _print_table(rows: Iterator[Mapping[str, Any]], limit: int) -> None:
     shown = list(islice(rows, limit))
     if not shown:
-        print("no rows")
+        print_text("no rows")
         return
-    cells = [list(shown[0]), *([_cell(value) for value in row.values()] for row in shown)]
+    cells = [[*map(visible_line, shown[0])], *([_cell(value) for value in row.values()] for row in shown)]
     widths = [max(len(row[at]) for row in cells) for at in range(len(cells[0]))]
     is_number = [isinstance(value, int | float) for value in shown[0].values()]
     for row in cells:
         aligned = zip(row, widths, is_number, strict=True)
         line = "  ".join(cell.rjust(width) if right else cell.ljust(width) for cell, width, right in aligned)
-        print(line.rstrip())
+        print_text(line.rstrip())
     if next(rows, None) is not None:
-        print(f"and more: only the first {limit:,} rows are shown")
+        print_text(f"and more: only the first {limit:,} rows are shown")
 
 
 def _cell(value: object) -> str:
-    return "" if value is None else str(value)
+    return "" if value is None else visible_line(str(value))

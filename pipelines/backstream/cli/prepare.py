@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from backstream.cli.app import DefinitionArgument, app, report_errors
 from backstream.definition.folder import find_definition
 from backstream.runs.home import Home
+from backstream.text import print_text
 
 if TYPE_CHECKING:
     from backstream.workflow.plan.plan_request import PlanRequest
@@ -24,7 +25,7 @@ def prepare_command(definition: DefinitionArgument) -> None:
     """
     with report_errors():
         if not prepare_definition(definition):
-            print("no new files to prepare")
+            print_text("no new files to prepare")
 
 
 def prepare_definition(definition: str) -> bool:
@@ -49,4 +50,4 @@ def prepare_request(request: PlanRequest) -> bool:
 
 
 def _print_note(line: str) -> None:
-    print(line, file=sys.stderr)
+    print_text(line, file=sys.stderr)

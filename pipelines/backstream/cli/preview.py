@@ -24,6 +24,7 @@ from backstream.cli.prepare import prepare_request
 from backstream.cli.run import PlanOptions
 from backstream.errors import SpecError
 from backstream.eventtime.intervals import require_range_of_days
+from backstream.text import print_text
 from backstream.workflow.execution import spark_on_demand
 from backstream.workflow.requested_range import parse_range
 
@@ -60,7 +61,7 @@ def preview_command(
         request = PlanOptions(mode, "", is_unsealed_allowed=True).request(definition, requested)
         prepare_request(request)
         if requested.local_days:
-            print(f"notice: {requested.local_days.describe}", file=sys.stderr)
+            print_text(f"notice: {requested.local_days.describe}", file=sys.stderr)
         with spark_on_demand(request.definition) as start_spark:
             found = preview_run(request, start_spark, share)
         print(json.dumps(found.as_json(), indent=1) if form is OutputFormat.JSON else found)

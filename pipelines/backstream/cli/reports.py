@@ -23,7 +23,7 @@ from backstream.errors import SpecError, StorageError
 from backstream.eventtime.instants import instant_ms
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
-from backstream.text import ReportFormat, RowFormat
+from backstream.text import ReportFormat, RowFormat, print_text
 
 if TYPE_CHECKING:
     from backstream.reconcile.comparison import Reconciliation
@@ -52,9 +52,9 @@ def report_command(
         plan = load_requested_plan(run, since, until, mode)
         if form is None:
             workflow.report_run(plan)
-            print(workflow.publication_text(plan))
+            print_text(workflow.publication_text(plan))
         else:
-            print(workflow.report_text(plan, form), end="")
+            print_text(workflow.report_text(plan, form), end="")
 
 
 def load_requested_plan(text: str, since: str | None, until: str | None, mode: Mode | None) -> Plan:
@@ -106,9 +106,9 @@ def check(
                 entries = load_suite(name, folder).entries
             except SpecError as error:
                 is_valid = False
-                print(f"error: {error}", file=sys.stderr)
+                print_text(f"error: {error}", file=sys.stderr)
             else:
-                print(f"{name}: {len(entries)} expectation{'s' if len(entries) > 1 else ''}")
+                print_text(f"{name}: {len(entries)} expectation{'s' if len(entries) > 1 else ''}")
         if not is_valid:
             raise typer.Exit(1)
 
@@ -168,8 +168,10 @@ def reconcile(  # noqa: PLR0913, PLR0917 - each is an option
             try:
                 record_comparison(Home.from_environment(), result)
             except StorageError as error:
-                print(f"warning: the pages will not show this comparison: {error}", file=sys.stderr)
-        print("\n".join(_summary(result)), end="\n\n", file=sys.stdout if form is RowFormat.TABLE else sys.stderr)
+                print_text(f"warning: the pages will not show this comparison: {error}", file=sys.stderr)
+        print_text(
+            "\n".join(_summary(result)), end="\n\n", file=sys.stdout if form is RowFormat.TABLE else sys.stderr
+        )
         if result.differing.num_rows or form is not RowFormat.TABLE:
             print_rows([result.differing], form, limit)
 

@@ -31,6 +31,7 @@ from backstream.eventtime.intervals import require_range_of_days
 from backstream.runs.home import Home
 from backstream.runs.input_notes import describe_inputs
 from backstream.runs.plan import Mode, Plan
+from backstream.text import print_text
 from backstream.workflow.execution import (
     ProgressCallback,
     RunObserver,
@@ -88,11 +89,11 @@ def plan_command(  # noqa: PLR0913, PLR0917 - each is an option
         prepare_request(request)
         planned = workflow.plan_run(request)
         if requested.local_days:
-            print(f"notice: {requested.local_days.describe}", file=sys.stderr)
-        print(_plan_text(planned))
+            print_text(f"notice: {requested.local_days.describe}", file=sys.stderr)
+        print_text(_plan_text(planned))
         if preview:
             with spark_on_demand(request.definition) as start_spark:
-                print(f"\n{workflow.preview_plan(planned, request.home, start_spark)}")
+                print_text(f"\n{workflow.preview_plan(planned, request.home, start_spark)}")
 
 
 @app.command("run")
@@ -178,10 +179,10 @@ def _run_stale(definition: str, limits: tuple[str | None, str | None], options: 
         if is_possible_range(path, interval, home)
     ]
     if not ranges:
-        print(f"{staleness.dataset}: none of {staleness.published_days} published days is stale")
+        print_text(f"{staleness.dataset}: none of {staleness.published_days} published days is stale")
     options = options._replace(reason=options.reason or "late data")
     for interval, published_mode in ranges:
-        print(f"stale: {staleness.dataset} {interval}", file=sys.stderr)
+        print_text(f"stale: {staleness.dataset} {interval}", file=sys.stderr)
         spark = SparkStart(path)
         of_range = options._replace(mode=options.mode or published_mode)
         execute_run(workflow.plan_run(of_range.request(definition, RequestedRange(interval))), spark, _Terminal())
@@ -197,7 +198,7 @@ class _Terminal(RunObserver):
 
     def note(self, line: str) -> None:
         """Print the remark."""
-        print(line, file=sys.stderr)
+        print_text(line, file=sys.stderr)
 
     def phase(self, label: str) -> AbstractContextManager[object]:
         """Show a spinner with the name of the step."""
@@ -225,7 +226,7 @@ class _Terminal(RunObserver):
         """Print the counts of the run."""
         from backstream import workflow
 
-        print(workflow.publication_text(plan))
+        print_text(workflow.publication_text(plan))
 
 
 def run_plan(planned: Plan, spark: SparkStart) -> None:

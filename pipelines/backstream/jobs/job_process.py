@@ -19,6 +19,7 @@ from typing import NoReturn
 
 from backstream.errors import NO_RETRY_STATUS, BackstreamError
 from backstream.storage.traces import describe_error, keep_trace
+from backstream.text import print_text
 from backstream.variables import ERROR_FILE_VARIABLE, TASK_VARIABLE
 
 
@@ -44,7 +45,7 @@ def run_job(job: Callable[[], None], find_traces: Callable[[], Path]) -> int:
 
 
 def _report(sentence: str) -> None:
-    print(sentence, file=sys.stderr, flush=True)  # noqa: T201 - people read the log
+    print_text(sentence, file=sys.stderr, flush=True)
     if name := os.environ.get(ERROR_FILE_VARIABLE):
         with suppress(OSError):  # the log has the sentence too
             Path(name).write_text(sentence, encoding="utf-8")
@@ -81,7 +82,7 @@ def _watch(pid: int, start_ticks: str | None) -> None:
 
 def _end(pid: int) -> NoReturn:
     line = f"parent task (process {pid}) no longer exists; stopping the Spark job"
-    print(line, file=sys.stderr, flush=True)  # noqa: T201 - people read the log
+    print_text(line, file=sys.stderr, flush=True)
     os._exit(TASK_ENDED_STATUS)
 
 

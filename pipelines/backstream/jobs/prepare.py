@@ -14,6 +14,7 @@ from backstream.jobs.job_process import end_with_task, run_job
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode
 from backstream.spark.session import session_in, submitted_context
+from backstream.text import print_text
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,7 +53,7 @@ def _prepare(options: argparse.Namespace) -> None:
 
 
 def _print_line(line: str) -> None:
-    print(line, flush=True)  # noqa: T201 - people read the log
+    print_text(line, flush=True)
 
 
 if __name__ == "__main__":

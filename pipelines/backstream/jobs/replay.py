@@ -29,6 +29,7 @@ from backstream.spark.failures import explain_heap_errors
 from backstream.spark.native.engine import executor_java_options
 from backstream.spark.session import session_in, submitted_context
 from backstream.spark.shared_folder import count_executors, require_visible_files
+from backstream.text import print_text
 
 _PROGRESS_INTERVAL_S = 20.0
 
@@ -101,7 +102,7 @@ class _ProgressLog:
         if time.monotonic() - self._progress_at_s >= _PROGRESS_INTERVAL_S:
             line += f"; {load_progress(self._plan)}"
             self._progress_at_s = time.monotonic()
-        print(line, flush=True)  # noqa: T201 - people read the log
+        print_text(line, flush=True)
 
 
 @contextmanager
@@ -126,7 +127,7 @@ def _require_unchanged(plan: Plan) -> None:
 
         require_unchanged_side_inputs(plan)
     if warning := version_warning(plan, __version__):
-        print(f"warning: {warning}", file=sys.stderr)  # noqa: T201 - people read the log
+        print_text(f"warning: {warning}", file=sys.stderr)
 
 
 if __name__ == "__main__":

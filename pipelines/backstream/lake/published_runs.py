@@ -25,6 +25,7 @@ from backstream.runs.plan import Plan
 from backstream.runs.results import Publication, rollback_id
 from backstream.runs.status import RunStatus
 from backstream.runs.table_schemas import RESTATEMENTS, TABLES
+from backstream.text import visible_line
 
 _SIDE_TABLE_SUFFIXES = tuple(f"__{suffix}" for suffix in (*TABLES, RESTATEMENTS) if suffix)
 
@@ -109,7 +110,7 @@ def load_published_run(home: Home, catalog: Catalog, run_id: str) -> PublishedRu
     if plans:
         msg = f"run {run_id} of {plans[0].parents[1].name} was planned but never published"
         raise LedgerError(msg)
-    msg = f"no run {run_id} in {home.path}"
+    msg = f"no run {visible_line(run_id)} in {home.path}"
     raise LedgerError(msg)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -16,6 +15,7 @@ from airflow.sdk.log import mask_secret
 from backstream.errors import SpecError
 from backstream.orchestration.airflow_versions import AirflowNotFoundException
 from backstream.runs.settings import misspelt_variables, provide_settings
+from backstream.text import text_logger
 from backstream.variables import (
     CATALOG_CONNECTION_VARIABLE,
     CATALOG_VARIABLE,
@@ -23,7 +23,7 @@ from backstream.variables import (
     WAREHOUSE_VARIABLE,
 )
 
-log = logging.getLogger(__name__)
+log = text_logger(__name__)
 
 CATALOG_CONNECTION_ID = "backstream_catalog"
 WAREHOUSE_CONNECTION_ID = "backstream_warehouse"

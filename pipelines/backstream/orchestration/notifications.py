@@ -26,6 +26,7 @@ from airflow.sdk.definitions.context import Context
 from backstream.orchestration.airflow_versions import AirflowNotFoundException
 from backstream.runs.home import RunFolder
 from backstream.runs.plan import Plan
+from backstream.text import text_logger, visible_line, visible_text
 
 PLAN_TASK, PLAN_KEY = "plan", "plan"
 """Task that pushes the plan file, and the XCom key of the file."""
@@ -33,6 +34,8 @@ REPORT_ROUTE = "plugin/backstream_report"
 """Route of the report tab of a DAG run: the `url_route` of the view in the plugin."""
 
 _PASSED = "pass"
+_MAX_SENTENCE = 1_000
+"""The most characters of a sentence in a message."""
 
 
 class VerdictNotifier(BaseNotifier):
@@ -76,13 +79,14 @@ def verdict_message(context: Context | MutableMapping[str, Any]) -> dict[str, st
     link = report_link(ti)
     failing = import_module("backstream.report.failing_rows")
     server = link.partition("/dags/")[0]
-    lines = [*failing.failing_lines(summary.audit, summary.definition.unit_ms, plan.dataset, server)]
+    rows = failing.failing_lines(summary.audit, summary.definition.unit_ms, plan.dataset, server)
+    lines, sentence = [visible_text(line) for line in rows], visible_line(summary.sentence, _MAX_SENTENCE)
     return {
         "verdict": summary.verdict,
-        "sentence": summary.sentence,
+        "sentence": sentence,
         "link": link,
         "failing": "\n".join(lines),
-        "text": "\n".join([summary.sentence, link, *lines]),
+        "text": "\n".join([sentence, link, *lines]),
     }
 
 
@@ -95,19 +99,21 @@ def report_link(ti: Any) -> str:
 CONNECTION_ID = "backstream_alerts"
 _TIMEOUT_S = 10
 
-log = logging.getLogger(__name__)
+log = text_logger(__name__)
 
 
 def notify_run_failure(context: Any) -> None:
     """Send an alert about a failed run. The DAG processor calls this once per run."""
     run = context["dag_run"]
-    post_alert(f"{run.dag_id}: run {run.run_id} failed ({context.get('reason') or 'a task failed'})")
+    reason = visible_line(str(context.get("reason") or "a task failed"))
+    post_alert(f"{run.dag_id}: run {visible_line(run.run_id)} failed ({reason})")
 
 
 def notify_late_run(context: dict[str, Any] | None = None, **kwargs: Any) -> None:
     """Send an alert about a run that missed its deadline. An executor calls this."""
     run = (context or {}).get("dag_run") or {}
     name = f"{run.get('dag_id')}: run {run.get('dag_run_id') or run.get('run_id')}" if run else "a run"
+    name = visible_line(name, _MAX_SENTENCE)
     post_alert(f"{name} has not ended {kwargs.get('after', '')} after it was queued")
 
 
@@ -116,7 +122,8 @@ def post_alert(text: str, level: int = logging.ERROR) -> None:
 
     If the post fails, the function only logs this.
     """
-    log.log(level, text)
+    text = visible_text(text)
+    log.log(level, "%s", text)
     try:
         connection = BaseHook.get_connection(CONNECTION_ID)
     except AirflowNotFoundException:

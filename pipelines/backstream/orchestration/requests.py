@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -18,12 +17,13 @@ from backstream.orchestration.run_range import data_interval, resolve_range
 from backstream.runs.home import Home
 from backstream.runs.plan import Plan
 from backstream.runs.requests import RunRequest, find_all_requests
+from backstream.text import text_logger
 
 _CREATION = "creation"
 """Key of the state of a task, and of the XCom, with the id of a Dag run's creation."""
 _CREATION_LENGTH = 8
 
-log = logging.getLogger(__name__)
+log = text_logger(__name__)
 
 
 @dataclass(slots=True)

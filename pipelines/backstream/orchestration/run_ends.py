@@ -6,7 +6,6 @@ succeed without a result of its run, if a user marked its tasks as success.
 
 from __future__ import annotations
 
-import logging
 import time
 from typing import Any
 
@@ -17,9 +16,10 @@ from backstream.eventtime.instants import SECOND_MS
 from backstream.runs.home import Home
 from backstream.runs.requests import record_end
 from backstream.runs.settings import project_environment
+from backstream.text import text_logger
 from backstream.variables import HOME_VARIABLE
 
-log = logging.getLogger(__name__)
+log = text_logger(__name__)
 
 
 @hookimpl

@@ -37,6 +37,7 @@ from backstream.runs.input_notes import describe_inputs
 from backstream.runs.plan import Chunk, Plan
 from backstream.runs.progress import Phase, begin_phase, load_progress
 from backstream.runs.results import Audit, Publication
+from backstream.text import text_logger, visible_line
 from backstream.workflow.plan.plan_request import PlanRequest
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ PLAN_KEY = "plan"
 
 _REPLAN_HINT = "to create a new plan, start a new run, or a Backfill with the configuration replan = true"
 
-log = logging.getLogger(__name__)
+log = text_logger(__name__)
 
 
 @contextmanager
@@ -130,7 +131,7 @@ def _create_plan(
         "%s %s: %s in %d chunks, about %s events (plan %s)%s",
         *(plan.dataset, plan.range, plan.mode, len(plan.chunks), f"{plan.expected_events:,}"),
         plan.plan_hash,
-        f"; {plan.reason}" if plan.reason else "",
+        f"; {visible_line(plan.reason)}" if plan.reason else "",
     )
     if plan.local_days:
         log.info("%s", plan.local_days.describe)
@@ -188,7 +189,8 @@ def execute_find_intervals(definition_path: Path, context: Mapping[str, Any]) ->
     ]
     runs = [_reprocess_run(part, params, context["run_id"]) for part in ranges]
     for run in runs:
-        log.info("%(since)s to %(until)s: %(reason)s", run["conf"])
+        conf = run["conf"]
+        log.info("%s to %s: %s", conf["since"], conf["until"], visible_line(conf["reason"]))
     return [] if params["dry_run"] else runs
 
 

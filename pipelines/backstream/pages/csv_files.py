@@ -11,11 +11,13 @@ from backstream.eventtime.instants import SECOND_MS, instant_text, utc_datetime
 from backstream.pages.checks import CheckHistory
 from backstream.pages.datasets import Dataset
 from backstream.pages.days import STATUS_WORDS, CalendarDay, DayStatus
-from backstream.text import visible_text
+from backstream.text import visible_line
 from backstream.workflow.run_state import RunState
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """The first characters that make a spreadsheet compute a cell."""
+_MAX_CELL = 10_000
+"""The most characters of a cell; a spreadsheet has at most 32,767."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +125,8 @@ def _cell(value: object) -> object:
     """Return a value that a spreadsheet shows as it is: without hidden characters, and never a formula."""
     if not isinstance(value, str):
         return value
-    text = visible_text(value)
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    text = visible_line(value, _MAX_CELL)
+    return f"'{text}" if value.startswith(_FORMULA) else text
 
 
 def _instant(value_ms: int | None) -> str:

@@ -37,7 +37,7 @@ def approval_page(
     request = ApprovalRequest.read(folder.approval_request) if folder else None
     if folder is None or request is None:
         sentence = f"Run {address.run_id} of {address.dag_id} has not requested an approval."
-        return note_page("No approval request", sentence, status=_NOT_FOUND, missing=records.missing)
+        return note_page("No approval request", sentence, status=_NOT_FOUND, notice=records.notice)
     plan, pending = PlanSummary.read(folder.summary), find_pending_request(folder)
     return page(
         "approval.html",
@@ -55,7 +55,7 @@ def approval_page(
         answers=(APPROVE, REJECT),
         may_answer=may_answer,
         problem=problem,
-        missing=records.missing,
+        notice=records.notice,
     )
 
 
@@ -83,7 +83,7 @@ async def answer_page(records: PageStore, address: RunAddress, typed: Mapping[st
         kind="pass" if option == APPROVE else "warn",
         sentence=sentence,
         address=address.query,
-        missing=records.missing,
+        notice=records.notice,
     )
 
 

@@ -60,24 +60,24 @@ def explanation_page(records: PageStore, dag_id: str, window: str, keys: Sequenc
     """
     found = datasets.find_dataset(records, dag_id)
     if found is None:
-        return unknown_dataset_page(dag_id, records.missing)
+        return unknown_dataset_page(dag_id, records.notice)
     try:
         rows = records.ask_catalog(
             ("rows", found.name, window), partial(_load_rows, records.home, found.name, window)
         )
         if rows is None:
             sentence = "The published rows are not known, because the catalog does not respond."
-            return note_page("No explanation", sentence, _LATER, status=_UNAVAILABLE, missing=records.missing)
+            return note_page("No explanation", sentence, _LATER, status=_UNAVAILABLE, notice=records.notice)
         names = _key_columns(records.home, found.name, rows)
         if names and not keys:
-            return _rows_page(found, window, rows, names, records.missing)
+            return _rows_page(found, window, rows, names, records.notice)
         values = dict(_split(text) for text in keys)
         _require_few_records(rows, values, found.name)
         explanation = explain_window(records.home, found.name, window, values)
-        return _row_page(found, window, explanation, records.missing)
+        return _row_page(found, window, explanation, records.notice)
     except (BackstreamError, OverflowError) as error:
         sentence, _, hint = str(error).partition("\n\nhint: ")
-        return note_page("No explanation", sentence, hint, status=_NOT_FOUND, missing=records.missing)
+        return note_page("No explanation", sentence, hint, status=_NOT_FOUND, notice=records.notice)
 
 
 def _load_rows(home: Home, dataset: str, window: str) -> list[dict[str, Any]]:
@@ -129,7 +129,7 @@ def _require_few_records(
 
 
 def _rows_page(
-    found: datasets.Dataset, window: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str], missing: str
+    found: datasets.Dataset, window: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str], notice: str
 ) -> Page:
     ordered = sorted(rows, key=lambda row: -row[RECORD_COUNT])
     listed = [_list_row(found.dag_id, row, names) for row in ordered[:_MAX_ROWS]]
@@ -143,7 +143,7 @@ def _rows_page(
         names=names,
         rows=listed,
         left_out=len(rows) - len(listed),
-        missing=missing,
+        notice=notice,
     )
 
 
@@ -159,7 +159,7 @@ def _list_row(dag_id: str, row: Mapping[str, Any], names: Sequence[str]) -> _Lis
     return _ListedRow(key, row[RECORD_COUNT], urlencode(arguments))
 
 
-def _row_page(found: datasets.Dataset, window: str, explanation: Explanation, missing: str) -> Page:
+def _row_page(found: datasets.Dataset, window: str, explanation: Explanation, notice: str) -> Page:
     target, again = explanation.target.window, explanation.recomputed
     fates = [(fate, count) for fate, count in count_record_fates(explanation).items()]
     timelines = [draw_window_timeline(_timeline(explanation), frame) for frame in (_WIDE, _NARROW)]
@@ -182,7 +182,7 @@ def _row_page(found: datasets.Dataset, window: str, explanation: Explanation, mi
         left_out=max(0, len(again.records) - _MAX_RECORDS),
         firings=list(list_firing_rows(explanation)),
         origins=list(list_origins(explanation)),
-        missing=missing,
+        notice=notice,
     )
 
 

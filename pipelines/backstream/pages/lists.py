@@ -45,7 +45,7 @@ def overview_page(records: PageStore, dag_ids: Collection[str], chosen: Filter =
         reload=any(dataset.running for dataset in sheet.items),
         statuses=DayStatus,
         listed=[status for status in DayStatus if any(dataset.count(status) for dataset in loaded)],
-        missing=records.missing,
+        notice=records.notice,
     )
 
 
@@ -61,7 +61,7 @@ def runs_page(
     """Return the page of the runs of all datasets, or of one, that the filter selects."""
     found = datasets.find_dataset(records, dag_id) if dag_id else None
     if dag_id and found is None:
-        return unknown_dataset_page(dag_id, records.missing)
+        return unknown_dataset_page(dag_id, records.notice)
     runs = _list_runs(records, dag_ids, found)
     selected = [run for run in runs if chosen.has_run(run)]
     sheet = cut_page(selected, chosen.page, _RUNS_SHOWN)
@@ -81,7 +81,7 @@ def runs_page(
         awaiting=[run for run in runs if run.state is RunStatus.AWAITING_APPROVAL],
         left=time_left_text,
         reload=bool(found and found.running),
-        missing=records.missing,
+        notice=records.notice,
     )
 
 
@@ -105,7 +105,7 @@ def checks_page(records: PageStore, dag_id: str) -> Page:
     """Return the page with the results of each check by run."""
     found = datasets.find_dataset(records, dag_id)
     if found is None:
-        return unknown_dataset_page(dag_id, records.missing)
+        return unknown_dataset_page(dag_id, records.notice)
     runs, history = _load_checks(records, found)
     return page(
         "checks.html",
@@ -114,7 +114,7 @@ def checks_page(records: PageStore, dag_id: str) -> Page:
         tab="checks",
         runs=runs,
         history=history,
-        missing=records.missing,
+        notice=records.notice,
     )
 
 

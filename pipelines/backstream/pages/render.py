@@ -49,7 +49,7 @@ def page(template: str, status: int = 200, **content: Any) -> Page:
     Args:
         template: file name of the template.
         status: HTTP status.
-        content: variables of the template; if `reload` is true, the browser reloads the page every 10 s; `missing`
+        content: variables of the template; if `reload` is true, the browser reloads the page every 10 s; `notice`
             is a notice about what the page cannot show, because a system does not respond.
     """
     common = {"now_ms": int(time.time() * SECOND_MS), "reload_s": _RELOAD_S if content.get("reload") else 0}
@@ -58,10 +58,10 @@ def page(template: str, status: int = 200, **content: Any) -> Page:
 
 
 def note_page(
-    title: str, sentence: str, hint: str = "", kind: str = "none", status: int = 200, missing: str = ""
+    title: str, sentence: str, hint: str = "", kind: str = "none", status: int = 200, notice: str = ""
 ) -> Page:
     """Return a page with one message: an empty state, a denied access, or an error."""
-    return page("note.html", status, title=title, sentence=sentence, hint=hint, kind=kind, missing=missing)
+    return page("note.html", status, title=title, sentence=sentence, hint=hint, kind=kind, notice=notice)
 
 
 def query(**values: object) -> str:

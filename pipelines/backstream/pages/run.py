@@ -20,7 +20,7 @@ class ShownRun:
     """One run: its state from its files (None before its request), and from Airflow (None if not visible there).
 
     `address` is that of Airflow, if the run has one. `report` is its report, which exists when the run waits for
-    approval or has ended. `others` are the runs of the other task groups of its Dag run. `missing` is a sentence
+    approval or has ended. `others` are the runs of the other task groups of its Dag run. `notice` is a sentence
     about the systems that do not respond.
     """
 
@@ -30,7 +30,7 @@ class ShownRun:
     dag_run: DagRun | None
     report: Path | None
     others: tuple[RunState, ...] = ()
-    missing: str = ""
+    notice: str = ""
 
     @property
     def is_unfinished(self) -> bool:
@@ -53,12 +53,12 @@ async def load_run(records: PageStore, address: RunAddress, airflow: Airflow) ->
     state = next((run for run in found if run.is_unfinished), found[0] if found else None)
     if state and state.dag_id:
         address = RunAddress.from_state(state)
-    missing = [records.missing] if records.missing else []
+    notices = [records.notice] if records.notice else []
     try:
         dag_run = await airflow.dag_run(address.dag_id, address.run_id, address.group)
     except RejectedError as error:
         if error.is_unanswered:
-            missing.append(f"{error}. The state of the Dag run is missing.")
+            notices.append(f"{error}. The state of the Dag run is missing.")
         dag_run = None
         if state and state.dag_run_id and error.status == _NOT_FOUND:
             state = with_end(state, DELETED)
@@ -69,7 +69,7 @@ async def load_run(records: PageStore, address: RunAddress, airflow: Airflow) ->
     names = [trigger.dataset for trigger in list_triggers(records.home, address)]
     name = state.dataset if state else names[0] if names else ""
     found_report = report if report and report.is_file() else None
-    return ShownRun(address, name, state, dag_run, found_report, others, " ".join(missing))
+    return ShownRun(address, name, state, dag_run, found_report, others, " ".join(notices))
 
 
 def final_report(run: ShownRun) -> Path | None:
@@ -108,7 +108,7 @@ def run_page(run: ShownRun, *, may_edit: bool, problem: str = "", status: int | 
         may_dismiss=may_edit and run.state is not None and run.state.is_dismissible,
         left=time_left_text,
         problem=problem,
-        missing=run.missing,
+        notice=run.notice,
         reload=run.is_unfinished or (run.dag_run is not None and not run.dag_run.has_ended),
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,8 +22,9 @@ from backstream.runs.home import Home, RunFolder
 from backstream.runs.plan_summary import PlanSummary
 from backstream.runs.results import Audit, Publication
 from backstream.runs.status import RunStatus
+from backstream.text import text_logger
 
-log = logging.getLogger(__name__)
+log = text_logger(__name__)
 
 _CATALOG = LimitedCalls("the catalog")
 
@@ -60,14 +60,14 @@ def _modified_ns(path: Path) -> int:
 class PageStore:
     """Reader of one home for one request.
 
-    `version` is the version of the ledger, `rows` are its rows, newest first. `missing` is a sentence about what
+    `version` is the version of the ledger, `rows` are its rows, newest first. `notice` is a sentence about what
     the pages cannot show because the catalog does not respond; empty if it does.
     """
 
     home: Home
     version: str = ""
     rows: tuple[RunRow, ...] = ()
-    missing: str = ""
+    notice: str = ""
 
     @classmethod
     def from_home(cls, home: Home) -> PageStore:
@@ -89,16 +89,16 @@ class PageStore:
 
         Without a problem, the catalog has no ledger: then rows that were recorded show that it is gone.
         """
-        rows, known_ms = list_recorded_runs(home)
+        rows, known_ms = _list_recorded_runs(home)
         if not problem and not rows:
             return cls(home)
         facts = problem or f"the catalog {_catalog_text(home)} has no ledger, although runs are recorded"
         since = f" since {instant_text(known_ms // SECOND_MS * SECOND_MS)}" if known_ms else ""
-        missing = (
+        notice = (
             f"{facts}. This page shows what the files of the runs record: failed runs and rollbacks{since} may be "
             "missing."
         )
-        return cls(home, f"files {len(rows)} {known_ms}", tuple(rows), formatting.sentence(missing))
+        return cls(home, f"files {len(rows)} {known_ms}", tuple(rows), formatting.sentence(notice))
 
     def require_complete(self) -> None:
         """Check that nothing is missing, for files that programs read.
@@ -106,8 +106,8 @@ class PageStore:
         Raises:
             CatalogError: when the catalog does not respond.
         """
-        if self.missing:
-            raise CatalogError(self.missing)
+        if self.notice:
+            raise CatalogError(self.notice)
 
     def ask_catalog(self, question: Hashable, ask: Callable[[], _Content]) -> _Content | None:
         """Return the answer of the catalog to a question; None if it does not respond."""
@@ -136,7 +136,7 @@ class PageStore:
         """Return the check results of some runs of a dataset, from their files if the catalog does not respond."""
         ask = partial(_load_checks, self.home, self.version, dataset, run_ids)
         found = self.ask_catalog(("checks", dataset, run_ids), ask)
-        return list_recorded_checks(self.home, dataset, run_ids) if found is None else found
+        return _list_recorded_checks(self.home, dataset, run_ids) if found is None else found
 
     def figures(self, dataset: str, run_id: str) -> dict[int, DayTotals]:
         """Return the totals of a run by day in ms; empty if the run has none."""
@@ -187,7 +187,7 @@ def _load_checks(home: Home, version: str, dataset: str, run_ids: frozenset[str]
     )
 
 
-def list_recorded_runs(home: Home) -> tuple[list[RunRow], int]:
+def _list_recorded_runs(home: Home) -> tuple[list[RunRow], int]:
     """Return the last known rows of the ledger with those of newer run folders, and the time of the former in ms.
 
     A run folder records neither a failure nor a rollback, so these are known from the ledger only.
@@ -237,7 +237,7 @@ def _find_row(folder: RunFolder) -> RunRow | None:
     )
 
 
-def list_recorded_checks(home: Home, dataset: str, run_ids: Iterable[str]) -> tuple[CheckRow, ...]:
+def _list_recorded_checks(home: Home, dataset: str, run_ids: Iterable[str]) -> tuple[CheckRow, ...]:
     """Return the check results of some runs from their audits; a run without a readable audit is left out."""
     found: list[CheckRow] = []
     names = CheckRow.__dataclass_fields__.keys() - {"run_id"}

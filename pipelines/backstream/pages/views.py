@@ -44,7 +44,7 @@ def windows_page(records: PageStore, dag_id: str, chosen: Filter = _ALL, *, may_
     """Return the page of a dataset with the calendar of the days that the filter selects."""
     found = datasets.find_dataset(records, dag_id)
     if found is None:
-        return unknown_dataset_page(dag_id, records.missing)
+        return unknown_dataset_page(dag_id, records.notice)
     shown = [day for day in found.days if chosen.has_day(day)]
     ranges = [item for item in found.attention if chosen.has_range(item)]
     return page(
@@ -62,7 +62,7 @@ def windows_page(records: PageStore, dag_id: str, chosen: Filter = _ALL, *, may_
         band=draw_band(load_recent_windows(records, found.name, shown)),
         may_run=may_run,
         reload=bool(found.running),
-        missing=records.missing,
+        notice=records.notice,
     )
 
 
@@ -75,10 +75,10 @@ def day_page(records: PageStore, dag_id: str, text: str, *, may_run: bool) -> Pa
         return note_page("Invalid day", f"A day has the form 2013-02-08, got {text!r}.", status=_NOT_FOUND)
     shown = found.day(day_ms) if found else None
     if found is None:
-        return unknown_dataset_page(dag_id, records.missing)
+        return unknown_dataset_page(dag_id, records.notice)
     if shown is None:
         sentence = f"{found.name} has no runs and no events on {text}. Select a day in the calendar."
-        return note_page("No data", sentence, status=_NOT_FOUND, missing=records.missing)
+        return note_page("No data", sentence, status=_NOT_FOUND, notice=records.notice)
     revisions = runs_covering(found.runs, day_ms)
     of_run = shown.run_id or find_newest_audited(records.home, found.name, [row.run_id for row in revisions])
     folder = records.folder(found.name, of_run) if of_run else None
@@ -97,7 +97,7 @@ def day_page(records: PageStore, dag_id: str, text: str, *, may_run: bool) -> Pa
         windows=day_windows(folder, day_ms) if folder else None,
         story=list_day_events(records, found, day_ms, revisions, changes),
         may_run=may_run,
-        missing=records.missing,
+        notice=records.notice,
     )
 
 
@@ -105,14 +105,14 @@ def watermark_page(records: PageStore, dag_id: str, delay: str) -> Page:
     """Return the page with the lost records by watermark delay."""
     found = datasets.find_dataset(records, dag_id)
     if found is None:
-        return unknown_dataset_page(dag_id, records.missing)
+        return unknown_dataset_page(dag_id, records.notice)
     title = f"{found.name}: watermark"
     content: dict[str, Any] = {
         "dataset": found,
         "tab": "watermark",
         "title": title,
         "typed": delay,
-        "missing": records.missing,
+        "notice": records.notice,
     }
     try:
         curve = load_curve(records.home, found.name)
@@ -205,7 +205,7 @@ async def form(
         impact=check.impact,
         unknown=check.unknown,
         defined_mode=definition.backfill.mode if definition else "",
-        missing="",  # the effect of the run says it
+        notice="",  # the effect of the run says it
     )
 
 
@@ -234,7 +234,7 @@ async def started_page(dag_id: str, airflow: Airflow, typed: Mapping[str, str], 
         is_dry_run=typed.get("dry_run") == "true",
         run=RunAddress(dag_form.dag_id, run_id),
         run_address=DagRun(dag_form.dag_id, run_id, "").address,
-        missing="",
+        notice="",
     )
 
 
@@ -249,14 +249,14 @@ async def _check_preview(
     return check if is_wanted else check.of_given_fields(typed)
 
 
-def unknown_dataset_page(dag_id: str, missing: str = "") -> Page:
+def unknown_dataset_page(dag_id: str, notice: str = "") -> Page:
     """Return the page for a DAG without a dataset."""
     return note_page(
         "Unknown dataset",
         f"DAG {dag_id} has no definition and no recorded runs.",
         "Open a DAG called backfill_<dataset>, restate_<dataset>, or reprocess_<dataset>.",
         status=_NOT_FOUND,
-        missing=missing,
+        notice=notice,
     )
 
 

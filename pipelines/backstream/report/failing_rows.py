@@ -12,10 +12,11 @@ from backstream.eventtime.instants import instant_ms, instant_text
 from backstream.report.formatting import minute_text
 from backstream.runs.dag_names import BACKFILL, dag_id_of
 from backstream.runs.results import Audit, Check, CheckOutcome
-from backstream.text import visible_text
+from backstream.text import visible_line
 
 _MAX_ROWS = 10
 """The maximum number of failing rows of a check that people see."""
+_MAX_TEXT = 1_000
 _TEXTS = ("expected", "found", "command")
 
 
@@ -61,7 +62,7 @@ class FailingRow:
     def __str__(self) -> str:
         """Return one line: the place, and both values."""
         values = f"expected {self.expected}, found {self.found}" if self.expected or self.found else ""
-        return visible_text(": ".join(part for part in (self.place, values) if part))
+        return visible_line(": ".join(part for part in (self.place, values) if part))
 
 
 def list_failing_rows(check: Check, unit_ms: int, dataset: str = "") -> tuple[FailingRow, ...]:
@@ -93,7 +94,7 @@ def failing_lines(audit: Audit, unit_ms: int, dataset: str = "", server: str = "
     for check in audit.checks:
         if check.outcome in (CheckOutcome.PASS, CheckOutcome.INFO):
             continue
-        yield f"{check.outcome}: {check.name}: {check.observed}"
+        yield f"{check.outcome}: {visible_line(check.name)}: {visible_line(check.observed, _MAX_TEXT)}"
         for row in list_failing_rows(check, unit_ms, dataset):
             address = f"  {server}/backstream/explain?{row.explain_query}" if server and row.explain_query else ""
             yield f"  {row}" + (f"  ({row.command})" if row.command else "") + address

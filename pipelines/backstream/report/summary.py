@@ -18,9 +18,11 @@ from backstream.report.run_context import ChangeSummary, RunContext, largest_cha
 from backstream.runs.manifest import Manifest, sum_fates
 from backstream.runs.plan import Plan
 from backstream.runs.results import Audit, Check, CheckOutcome, Publication
-from backstream.text import visible_text
+from backstream.text import visible_line
 
 _MARKS = {"pass": "✅", "info": "📝", "warn": "⚠️", "fail": "❌", "error": "❓", "none": "⏸️"}
+_MAX_TEXT = 1_000
+"""The most characters of one text in a summary."""
 _MAX_CHANGES = 3
 _NO_VERDICT = "no verdict"
 
@@ -162,7 +164,7 @@ def _change_text(row: Mapping[str, Any]) -> str:
 
 def _escape(text: str) -> str:
     """Return the text on one line, escaped: no table cell, tag, link, or mention starts in it."""
-    escaped = html.escape(visible_text(" ".join(text.split())), quote=False)
+    escaped = html.escape(visible_line(text, _MAX_TEXT), quote=False)
     for mark, escape in (("|", "\\|"), ("[", "\\["), ("*", "\\*"), ("_", "\\_"), ("@", "&#64;")):
         escaped = escaped.replace(mark, escape)
     return escaped

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from backstream.text import visible_text
+from backstream.text import visible_line
 
 _SVG = Markup('<svg class="chart {}" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>')
 _RECT = Markup('<rect class="{}" x="{}" y="{}" width="{}" height="{}"{}')
@@ -153,7 +153,7 @@ def share_bar(parts: Sequence[tuple[str, float, str]], label: str) -> Markup:
         if width:
             rectangles.append(_rect(style, (left, 0, max(1.0, scaled - 1.5), 22), title))
         left += scaled
-    return _SVG.format("shares", 1_000, 22, visible_text(label), _join(rectangles)).replace(
+    return _SVG.format("shares", 1_000, 22, visible_line(label), _join(rectangles)).replace(
         Markup("<svg "), Markup('<svg preserveAspectRatio="none" ')
     )
 
@@ -195,16 +195,16 @@ def _axis_titles(x: Axis, y: Axis, frame: Frame) -> Markup:
 
 def _svg(kind: str, frame: Frame, label: str, content: Markup) -> Markup:
     width, height = _number(frame.left + frame.width + 8), _number(frame.bottom + 36)
-    return _SVG.format(kind, width, height, visible_text(label), content)
+    return _SVG.format(kind, width, height, visible_line(label), content)
 
 
 def _rect(style: str, box: tuple[float, float, float, float], title: str | None = None) -> Markup:
-    end = Markup("/>") if title is None else _TITLED.format(visible_text(title))
+    end = Markup("/>") if title is None else _TITLED.format(visible_line(title))
     return _RECT.format(style, *(_number(value) for value in box), end)
 
 
 def _text(style: str, x: float, y: float, text: str, attributes: Markup = _MIDDLE) -> Markup:
-    return _TEXT.format(style, _number(x), _number(y), attributes, visible_text(text))
+    return _TEXT.format(style, _number(x), _number(y), attributes, visible_line(text))
 
 
 def _vertical_line(style: str, x: float, frame: Frame) -> Markup:

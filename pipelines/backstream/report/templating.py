@@ -6,16 +6,18 @@ from datetime import datetime
 from pathlib import Path
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from backstream.errors import SpecError
 from backstream.eventtime.instants import epoch_ms, instant_ms
 from backstream.eventtime.intervals import Interval
 from backstream.report import completeness_map, failing_rows, figures, formatting
 from backstream.report.run_context import largest_changes
-from backstream.text import visible_text
+from backstream.text import visible_line
 
 _TEMPLATES = Path(__file__).parent / "templates"
+_MAX_TEXT = 2_000
+"""The most characters of one text on a page."""
 
 
 def template_environment() -> jinja2.Environment:
@@ -41,6 +43,7 @@ def template_environment() -> jinja2.Environment:
         "ms": _parse_instant,
         "second": formatting.second_text,
         "value": formatting.value_text,
+        "lines": _lines,
         "failing_rows": failing_rows.list_failing_rows,
     }
     environment.globals |= {
@@ -62,8 +65,14 @@ def template_environment() -> jinja2.Environment:
 
 
 def _show_hidden(value: object) -> object:
-    """Return a value of a template with its hidden characters visible; markup of backstream unchanged."""
-    return visible_text(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    """Return a value of a template as one line with visible characters; markup of backstream unchanged."""
+    is_data = isinstance(value, str) and not isinstance(value, Markup)
+    return visible_line(value, _MAX_TEXT) if is_data else value  # type: ignore[arg-type]
+
+
+def _lines(text: str) -> Markup:
+    """Return a text of several lines, such as an error with its hint."""
+    return escape("\n".join(visible_line(line, _MAX_TEXT) for line in text.splitlines()))
 
 
 def _parse_instant(value: datetime | str) -> int | None:

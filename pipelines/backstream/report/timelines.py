@@ -10,7 +10,7 @@ from markupsafe import Markup
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, instant_text
 from backstream.eventtime.watermark_holders import Span
 from backstream.report.svg import Frame, svg_number
-from backstream.text import visible_text
+from backstream.text import visible_line
 
 _PARTITIONS = Markup('<svg class="chart partitions" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>')
 _BAR = Markup('<rect class="{}" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>')
@@ -70,7 +70,7 @@ def draw_partition_timeline(timeline: PartitionTimeline, left: float, width: flo
     content = _NONE
     for number, line in enumerate(timeline.lines):
         top = number * _ROW
-        name = visible_text(line.name)
+        name = visible_line(line.name)
         shown = name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…"
         content += _TICK.format(svg_number(left), svg_number(top + _NAME - 3), "start", shown)
         for span in _deliveries(timeline, line.silences):
@@ -79,7 +79,7 @@ def draw_partition_timeline(timeline: PartitionTimeline, left: float, width: flo
             content += _bar(scale, "holds", span, top + _NAME + _DELIVERY, _HOLD, f"{name} holds the watermark")
     content += scale.draw_axis("arrival (UTC)")
     return _PARTITIONS.format(
-        svg_number(left + width + 40), svg_number(frame.bottom + 38), visible_text(timeline.label), content
+        svg_number(left + width + 40), svg_number(frame.bottom + 38), visible_line(timeline.label), content
     )
 
 
@@ -166,16 +166,16 @@ def draw_window_timeline(timeline: WindowTimeline, frame: Frame) -> Markup:
     for mark in timeline.marks:
         x = svg_number(scale.x_of(mark.at_ms))
         content += _MARK.format(
-            mark.style, x, svg_number(frame.top), x, svg_number(frame.bottom), visible_text(mark.title)
+            mark.style, x, svg_number(frame.top), x, svg_number(frame.bottom), visible_line(mark.title)
         )
     if timeline.watermarks:
         content += _PATH.format("watermark-line", _watermark_path(timeline.watermarks, scale, y_of))
     for dot in timeline.dots:
         x, y = svg_number(scale.x_of(dot.arrival_ms)), svg_number(y_of(dot.event_ms))
-        content += _DOT.format(dot.fate, x, y, visible_text(dot.title))
+        content += _DOT.format(dot.fate, x, y, visible_line(dot.title))
     content += scale.draw_axis("arrival (UTC)")
     width, height = svg_number(right + 8), svg_number(frame.bottom + 38)
-    return _WINDOW.format(width, height, visible_text(timeline.label), content)
+    return _WINDOW.format(width, height, visible_line(timeline.label), content)
 
 
 def _watermark_path(watermarks: Sequence[tuple[int, int]], scale: _TimeScale, y_of: Callable[[int], float]) -> str:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from backstream.errors import StorageError
 from backstream.storage.files import write_text
+from backstream.text import text_logger
 
-log = logging.getLogger(__name__)
+log = text_logger(__name__)
 _FORMAT = "summary 3 "
 """Format version; increase it when the content or meaning of summaries changes."""
 

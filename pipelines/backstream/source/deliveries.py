@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -19,8 +18,9 @@ from backstream.eventtime.seals import DaySeal, Delivery, SealRule, seal_days
 from backstream.runs.file_summaries import load_summary, write_summary
 from backstream.runs.home import Home
 from backstream.runs.plan import InputFile
+from backstream.text import text_logger
 
-log = logging.getLogger(__name__)
+log = text_logger(__name__)
 _MAX_DAYS = 10
 """Limit of days that a message lists."""
 

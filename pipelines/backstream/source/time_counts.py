@@ -33,7 +33,7 @@ from backstream.eventtime.suspect_times import (
 )
 from backstream.source.raw_files import path_of_uri
 from backstream.source.time_columns import Longs, TimeColumn
-from backstream.text import visible_text
+from backstream.text import visible_line
 
 _TEXTS = {
     prepared_columns.EVENT_TIME: prepared_columns.EVENT_TEXT,
@@ -189,7 +189,7 @@ def _count_rows(path: str, rows: pa.Table, column: _StoredTime) -> Iterator[Time
             first_us, last_us = (_to_us(int(each), us_per_number) for each in (own.min(), own.max()))
             text = ""
             if column.us_per_number is None:
-                text = visible_text(str(rows[column.name][first])[:_MAX_LENGTH])
+                text = visible_line(str(rows[column.name][first])[:_MAX_LENGTH])
                 first_us = _exact_us(text, first_us)
             times = SuspectTimes(len(own), first_us, max(first_us, last_us), _file_of(path, rows, first), text)
             yield TimeCounts({}, {reason: times})

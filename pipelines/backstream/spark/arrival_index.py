@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import logging
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,8 +40,9 @@ from backstream.spark.schemas import (
 from backstream.spark.session import ship_package, task_memory_mb
 from backstream.storage.files import file_uri
 from backstream.storage.stores import Stores
+from backstream.text import text_logger
 
-log = logging.getLogger(__name__)
+log = text_logger(__name__)
 
 _TASK_ROWS = 1_000_000
 """The minimum number of rows that a native task reads."""

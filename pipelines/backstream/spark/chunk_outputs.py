@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -49,8 +48,9 @@ from backstream.spark.table_frames import (
 )
 from backstream.spark.user_jobs import JobCall, JobResult
 from backstream.storage.stores import Stores
+from backstream.text import text_logger
 
-log = logging.getLogger(__name__)
+log = text_logger(__name__)
 
 
 @dataclass(slots=True)

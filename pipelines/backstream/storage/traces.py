@@ -11,6 +11,7 @@ from pathlib import Path
 
 from backstream.errors import BackstreamError
 from backstream.storage.files import write_text
+from backstream.text import print_text
 
 
 def keep_trace(error: Exception, find_folder: Callable[[], Path]) -> str:
@@ -25,7 +26,7 @@ def keep_trace(error: Exception, find_folder: Callable[[], Path]) -> str:
         file = find_folder() / f"{uuid.uuid4().hex[:8]}.txt"
         write_text(file, trace)
     except (BackstreamError, OSError):
-        print(trace, file=sys.stderr)  # noqa: T201 - people read the log
+        print_text(trace, file=sys.stderr)
         return "the trace is above"
     return f"the trace is in {file}"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from urllib.parse import urlsplit
@@ -16,6 +15,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from backstream.errors import CatalogError
 from backstream.pages.time_limits import LimitedCalls, NoResponseError
+from backstream.text import text_logger
 
 _FORBIDDEN = 403
 _DATABASE = LimitedCalls("Airflow's database")
@@ -86,7 +86,7 @@ def _is_same_origin(headers: Mapping[str, str], host: str) -> bool:
     return bool(origin.netloc) and origin.netloc == host
 
 
-log = logging.getLogger(__name__)
+log = text_logger(__name__)
 
 _TEXTS = {
     HTTPStatus.UNAUTHORIZED: ("Not logged in", "Log in to Airflow, and open this page again."),

@@ -7,7 +7,7 @@ from statistics import NormalDist
 
 from backstream.eventtime.delay_analysis import DelayAdvice, DelayEffect, NormalDistribution
 from backstream.eventtime.instants import HOUR_MS, MINUTE_MS, SECOND_MS, duration_text, instant_text
-from backstream.text import align_cells, visible_text
+from backstream.text import align_cells, visible_line
 from backstream.workflow.advise import AdviceRequest
 
 _SHARES = (0.5, 0.9, 0.95, 0.99, 0.999, 1.0)
@@ -53,7 +53,7 @@ def _holder_table(advice: DelayAdvice) -> str:
     for holder in advice.holders[:_HOLDERS_SHOWN]:
         held, silent = (_rough_duration(value_ms) for value_ms in (holder.held_ms, holder.silent_ms))
         bounds = (_minute(holder.silent_from_ms), _minute(holder.silent_until_ms))
-        rows.append((visible_text(holder.source_partition), held, silent, *bounds))
+        rows.append((visible_line(holder.source_partition), held, silent, *bounds))
     lines = [
         "Silent partitions hold the watermark back, whatever the delay is:",
         *align_cells(rows),
@@ -88,7 +88,7 @@ def _head(request: AdviceRequest, advice: DelayAdvice) -> str:
     idle = " or ".join(f"idle after {duration_text(ms)}" if ms else "never idle" for ms in timeouts_ms)
     lateness, interval = duration_text(definition.lateness.allowed), duration_text(section.emit_interval)
     windows = f"{len(advice.firings.ends_ms):,} {definition.window.kind} windows"
-    assumed = f"\nassumed: {visible_text(advice.assumed)}" if advice.assumed else ""
+    assumed = f"\nassumed: {visible_line(advice.assumed)}" if advice.assumed else ""
     return (
         f"{advice.dataset}  {advice.interval}  {advice.records:,} records, {windows}\n"
         f"allowed lateness {lateness}, a watermark every {interval}, a silent partition is {idle}{assumed}"

@@ -18,7 +18,7 @@ from backstream.runs.plan import Plan
 from backstream.runs.progress import Phase, begin_phase, keep_phase
 from backstream.runs.results import ApprovalDecision, ApprovalRequest, Audit, CheckOutcome
 from backstream.runs.status import RunStatus
-from backstream.text import visible_text
+from backstream.text import visible_line
 from backstream.workflow.demands import is_committed, may_need_person, needs_person, require_audit
 from backstream.workflow.history import RunDifference, diff_run
 from backstream.workflow.preview.causes import find_run_changes
@@ -128,9 +128,11 @@ def _request_parts(plan: Plan, audit: Audit, difference: RunDifference, unit_ms:
     yield _verdict_text(audit, unit_ms)
     yield "\n".join([*_change_lines(difference), *_cause_lines(plan, difference)])
     if plan.reason:
-        yield f"Reason: {visible_text(plan.reason)}"
+        yield f"Reason: {visible_line(plan.reason)}"
     if plan.overrides:
-        overrides = ", ".join(f"`{key} = {value}`" for key, value in sorted(plan.overrides.items()))
+        overrides = ", ".join(
+            f"`{key} = {visible_line(str(value))}`" for key, value in sorted(plan.overrides.items())
+        )
         yield f"For this run only: {overrides}"
 
 
@@ -139,10 +141,10 @@ def _verdict_text(audit: Audit, unit_ms: int) -> str:
     failed = [check for check in audit.checks if check.outcome not in (CheckOutcome.PASS, CheckOutcome.INFO)]
     lines = [f"**Verdict {audit.verdict}**: {audit.summary}"]
     for check in failed[:_MAX_CHECKS]:
-        lines.append(visible_text(f"- {check.outcome}: {check.name}: {check.observed}"))
+        lines.append(visible_line(f"- {check.outcome}: {check.name}: {check.observed}"))
         lines += [f"    - {_row_text(row)}" for row in list_failing_rows(check, unit_ms)]
     if audit.overridden and not audit.verdict.may_publish:
-        lines.append(f"\nPublished despite this verdict, reason: {audit.overridden}")
+        lines.append(f"\nPublished despite this verdict, reason: {visible_line(audit.overridden)}")
     return "\n".join(lines)
 
 
@@ -172,6 +174,6 @@ def _cause_lines(plan: Plan, difference: RunDifference) -> Iterator[str]:
     since = find_run_changes(plan.home, plan) if replaced else {}
     for run_id in replaced:
         for cause, details in since[run_id].details.items() if run_id in since else ():
-            listed = ", ".join(f"`{visible_text(each).replace('`', chr(39))}`" for each in details[:_MAX_CAUSES])
+            listed = ", ".join(f"`{visible_line(each).replace('`', chr(39))}`" for each in details[:_MAX_CAUSES])
             more = f", and {len(details) - _MAX_CAUSES} more" if len(details) > _MAX_CAUSES else ""
             yield f"- {cause} since run {run_id}: {listed}{more}"

@@ -11,7 +11,7 @@ from typing import Any
 from backstream.eventtime.instants import duration_text, epoch_ms, instant_text
 from backstream.eventtime.records import Fate
 from backstream.runs.table_schemas import RECORD_COUNT
-from backstream.text import align_cells, count_of, visible_text
+from backstream.text import align_cells, count_of, visible_line
 from backstream.workflow.explain import Explanation, is_replay
 from backstream.workflow.recomputation.windows import ExplainedRecord, Firing
 
@@ -128,7 +128,7 @@ def list_record_rows(found: Explanation, limit: int) -> Iterator[Sequence[str]]:
         record = each.record
         cells = [instant_text(record.arrival_ms), instant_text(record.event_ms)]
         cells.append(duration_text(record.arrival_ms - record.event_ms))
-        cells += [visible_text(record.source_partition)] if partition else []
+        cells += [visible_line(record.source_partition)] if partition else []
         cells += [instant_text(each.watermark_ms)] if watermark and each.watermark_ms is not None else []
         yield [*cells, each.fate.replace("_", " "), *(_text(record.values[name]) for name in shown)]
 
@@ -163,7 +163,7 @@ def list_origins(found: Explanation) -> Iterator[tuple[str, str]]:
     yield "run", f"{found.plan.run_id} ({found.plan.mode.value}{when})"
     yield "plan", f"{found.plan.plan_hash} of {found.plan.definition_path} {found.plan.definition_hash}"
     for number, file in enumerate(again.files):
-        yield "file" if number == 0 else "", visible_text(file)
+        yield "file" if number == 0 else "", visible_line(file)
 
 
 def _table(rows: Iterator[Sequence[str]], *right: str) -> str:
@@ -215,4 +215,4 @@ def _text(value: object) -> str:
         return instant_text(epoch_ms(value))
     if isinstance(value, float):
         return f"{value:.12g}"
-    return visible_text(str(value))
+    return visible_line(str(value))

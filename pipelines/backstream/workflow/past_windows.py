@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +17,9 @@ from backstream.quality.window_rows import clip_rows, starts_ms, steps_ms
 from backstream.runs.plan import Plan
 from backstream.runs.results import undone_run_id
 from backstream.runs.status import RunStatus
+from backstream.text import text_logger
 
-log = logging.getLogger(__name__)
+log = text_logger(__name__)
 
 
 def load_past_windows(plan: Plan, definition: Definition) -> pd.DataFrame:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,8 +35,9 @@ from backstream.lake.tables import iceberg_type
 from backstream.runs.plan import Plan, definition_id
 from backstream.runs.results import rollback_id
 from backstream.runs.table_schemas import Column
+from backstream.text import text_logger
 
-log = logging.getLogger(__name__)
+log = text_logger(__name__)
 _PREFIX = "_partition_"
 
 

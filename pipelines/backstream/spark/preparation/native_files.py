@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,8 +21,9 @@ from backstream.spark.native.engine import can_fall_back, task_error_text
 from backstream.spark.preparation.raw_records import load_files_of_format, raw_file_uri, root_of_folders
 from backstream.spark.preparation.settings import LineFiles, Preparation
 from backstream.spark.session import ship_package
+from backstream.text import text_logger
 
-log = logging.getLogger(__name__)
+log = text_logger(__name__)
 _UNCLEAR_FOLDERS = "the names of its folders have an unusual form"
 
 

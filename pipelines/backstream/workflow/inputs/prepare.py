@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -34,6 +33,7 @@ from backstream.source.prepared import (
     SourceListing,
 )
 from backstream.source.raw_files import RawFile, list_raw_files
+from backstream.text import text_logger
 from backstream.workflow.inputs.prepared_batches import PreparedFiles, prepare_batches
 from backstream.workflow.inputs.raw_source import RawSource, copy_source, must_convert
 from backstream.workflow.inputs.side_inputs import load_side_inputs, pin_side_inputs
@@ -42,7 +42,7 @@ from backstream.workflow.plan.shared_home import require_stored_source
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger(__name__)
+log = text_logger(__name__)
 
 
 def prepare_source(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -33,6 +32,7 @@ from backstream.source.equal_files import counts_equal_files_twice, find_equal_f
 from backstream.source.files import SourceFiles, find_arrival_bounds, list_source_files
 from backstream.source.footers import load_footers
 from backstream.source.implausible_times import find_implausible_times
+from backstream.text import text_logger
 from backstream.workflow.inputs.prepare import find_source_snapshots, require_prepared, summarize_preparation
 from backstream.workflow.plan.allowed_ranges import find_event_span, needed_times, read_interval, require_range
 from backstream.workflow.plan.chunk_plan import cut_chunks, require_few_chunks
@@ -42,7 +42,7 @@ from backstream.workflow.plan.removed_files import find_removed_files, write_fil
 from backstream.workflow.plan.run_tables import plan_run_tables
 from backstream.workflow.plan.shared_home import require_native_tasks, require_stored_source, require_stored_tables
 
-log = logging.getLogger(__name__)
+log = text_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

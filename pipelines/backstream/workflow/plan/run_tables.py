@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -27,9 +26,10 @@ from backstream.runs.table_schemas import (
     skipped_windows_table,
     windows_table,
 )
+from backstream.text import text_logger
 from backstream.workflow.plan.plan_request import RunScope
 
-log = logging.getLogger(__name__)
+log = text_logger(__name__)
 _RENAMED = (
     "notice: %s now writes to the new table `%s`. Its previous table `%s` is kept and no longer updated\n"
     "  `%s` starts empty: it contains only the days that are run from now on"

@@ -1,0 +1,187 @@
+"""Test that a text of a person or of data is one visible line wherever it is printed, logged, or shown."""
+
+from __future__ import annotations
+
+import csv
+import io
+import logging
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.browser.seed import check, frame_of, leave
+from tests.browser.visits import DAY_MS_OF_VISITS, WINDOW, write_definition
+from tests.workflow.history import at, write_clicks
+from tests.workflow.publishing import publish_counts
+from typer.testing import CliRunner
+
+from backstream.cli import app
+from backstream.errors import SpecError
+from backstream.eventtime.instants import DAY_MS
+from backstream.eventtime.intervals import Interval
+from backstream.lake.ledger import list_runs
+from backstream.pages import lists, views
+from backstream.pages.explanation import explanation_page
+from backstream.pages.filters import Filter
+from backstream.pages.store import PageStore
+from backstream.report.failing_rows import failing_lines
+from backstream.runs.home import Home
+from backstream.runs.plan import Mode
+from backstream.runs.results import Audit, CheckOutcome, Severity
+from backstream.runs.status import RunStatus
+from backstream.text import print_text, text_logger, visible_line, visible_text
+from backstream.variables import HOME_VARIABLE
+from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import plan_run
+from backstream.workflow.report import load_run_summary
+
+HIDDEN = "\x1b[31m\u202e\x00\u2028\x85"
+MARK = f"first\nsecond{HIDDEN}"
+LONG = MARK + "z" * 5_000
+FILE = "late\nfile\x1b[31m\u202e.parquet"
+RAW = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]")
+MAX_LINE = 2_500
+DAG_ID = "backfill_visits"
+DAYS = ("--since", "2024-03-01", "--until", "2024-03-02")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    """Publish a day whose reason, run id, key, file, partition, and checks are hostile, and add a late file."""
+    folder = tmp_path_factory.mktemp("texts")
+    home = Home(folder / "home")
+    (folder / "definitions").mkdir()
+    definition = write_definition(folder / "definitions")
+    rows = [(at(f"1 {hour:02}:10"), at(f"1 {hour:02}:11"), LONG, hour, LONG) for hour in range(12)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(HOME_VARIABLE, str(home.path))
+        write_clicks(home.path / "data/visits" / FILE, rows)
+        interval = Interval(DAY_MS_OF_VISITS, DAY_MS_OF_VISITS + DAY_MS)
+        asked = PlanRequest(definition, interval, trigger=LONG, home=home, reason=LONG, mode=Mode.RECOMPUTE)
+        plan = plan_run(asked)
+        publish_counts(plan, rows)
+        checks = [check(LONG, CheckOutcome.FAIL, LONG, Severity.WARNING)]
+        frame = frame_of(interval.start_ms, interval.end_ms, ["2024-03-01"], ("A", LONG))
+        leave(home, plan, frame, RunStatus.PUBLISHED, checks, interval.end_ms)
+        write_clicks(home.path / "data/visits" / f"new{FILE}", rows[:1])
+    return home
+
+
+@pytest.fixture(autouse=True)
+def project(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(HOME_VARIABLE, str(home.path))
+    monkeypatch.setenv("BACKSTREAM_DEFINITIONS", str(home.path.parent / "definitions"))
+
+
+def require_visible(text: str, what: str = "") -> None:
+    """Check that a text has no hidden character, no absurdly long line, and no second half of a text as a line."""
+    assert RAW.findall(text) == [], what
+    assert [len(line) for line in text.splitlines() if len(line) > MAX_LINE and "<" not in line[:1]] == [], what
+    assert not re.search(r"^second", text, re.MULTILINE), what
+
+
+COMMANDS = (
+    ("status",),
+    ("status", "visits"),
+    ("days", "visits", *DAYS),
+    ("stale", "visits"),
+    ("show", "visits", *DAYS),
+    ("diff", "visits"),
+    ("plan", "visits", *DAYS, "--reason", LONG),
+    ("report", "visits", "--format", "md"),
+    ("explain", "visits", "--window", WINDOW),
+    ("explain", "visits", "--window", WINDOW, "--key", f"page={LONG}"),
+    ("status", LONG),
+    ("show", LONG),
+    ("report", MARK, "--format", "md"),
+    ("rollback", MARK),
+    ("diff", MARK),
+    ("preview", "visits", *DAYS),
+    ("check", "visits"),
+)
+
+
+@pytest.mark.parametrize("arguments", COMMANDS, ids=lambda each: " ".join(each)[:30].encode("ascii", "replace"))
+def test_every_command_prints_visible_lines(arguments: tuple[str, ...]) -> None:
+    done = CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}).invoke(app, [*arguments])
+    require_visible(done.output, " ".join(arguments)[:40])
+    assert "Traceback" not in done.output
+
+
+PAGES: dict[str, Callable[[PageStore], str]] = {
+    "overview": lambda store: lists.overview_page(store, {DAG_ID}).html,
+    "runs": lambda store: lists.runs_page(store, {DAG_ID}, DAG_ID).html,
+    "checks": lambda store: lists.checks_page(store, DAG_ID).html,
+    "dataset": lambda store: views.windows_page(store, DAG_ID, may_run=True).html,
+    "day": lambda store: views.day_page(store, DAG_ID, "2024-03-01", may_run=True).html,
+    "watermark": lambda store: views.watermark_page(store, DAG_ID, LONG).html,
+    "explain": lambda store: explanation_page(store, DAG_ID, WINDOW, ()).html,
+    "unknown": lambda store: explanation_page(store, DAG_ID, LONG, (LONG,)).html,
+}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_page_shows_visible_lines(home: Home, name: str) -> None:
+    html = PAGES[name](PageStore.from_home(home))
+    assert RAW.findall(html) == []
+    assert "z" * 4_000 not in html
+    assert not re.search(r"^second", html, re.MULTILINE)
+
+
+def test_the_texts_are_on_the_pages_and_in_the_lists_at_all(home: Home) -> None:
+    escaped = visible_line(MARK, 1_000).replace("<", "&lt;").replace(">", "&gt;")
+    assert escaped in PAGES["runs"](PageStore.from_home(home))
+    assert escaped in PAGES["checks"](PageStore.from_home(home))
+    assert visible_line(MARK) in CliRunner().invoke(app, ["status"]).output
+
+
+def test_files_and_the_ledger_keep_what_was_given(home: Home) -> None:
+    assert {run.reason for run in list_runs(home, "visits")} == {LONG}
+
+
+@pytest.mark.parametrize("name", ["runs", "checks"])
+def test_a_cell_of_a_csv_file_is_one_visible_line(home: Home, name: str) -> None:
+    store = PageStore.from_home(home)
+    runs = lists.runs_csv(store, {DAG_ID}, DAG_ID, Filter())
+    file = runs if name == "runs" else lists.checks_csv(store, DAG_ID)
+    assert file is not None
+    assert visible_line(MARK) in file.text
+    assert RAW.findall(file.text.replace("\r\n", "\n")) == []
+    assert {"\n" in cell for row in csv.reader(io.StringIO(file.text)) for cell in row} == {False}
+
+
+def test_messages_and_reports_have_visible_lines(home: Home) -> None:
+    from backstream.workflow.report import load_plan
+
+    plan = load_plan(home, list_runs(home, "visits")[0].run_id)
+    summary = load_run_summary(plan)
+    require_visible(summary.markdown(), "markdown")
+    lines = failing_lines(Audit.read(plan.folder.audit_result), 1, "visits", "http://airflow")
+    require_visible("\n".join(lines), "message")
+
+
+def test_logs_prints_and_errors_have_visible_texts(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with caplog.at_level(logging.INFO):
+        text_logger("backstream.test").info("%s of %d: %s", HIDDEN, 3, SpecError(MARK))
+    print_text(HIDDEN, MARK)
+    for text in (caplog.messages[0], capsys.readouterr().out, str(SpecError(HIDDEN)), visible_text(HIDDEN)):
+        assert RAW.findall(text) == []
+        assert "<U+202E>" in text
+    assert " of 3: first" in caplog.messages[0]
+
+
+def test_no_module_prints_or_logs_without_the_function() -> None:
+    package = Path(__file__).parents[2] / "pipelines/backstream"
+    machine = re.compile(r"json|_csv_text|json_schema")
+    found = [
+        f"{file.relative_to(package)}: {line.strip()}"
+        for file in package.rglob("*.py")
+        if file.name != "text.py"
+        for line in file.read_text("utf-8").splitlines()
+        if (re.search(r"(?<![\w.`])print\(", line) and not machine.search(line) and "`print(" not in line)
+        or re.search(r"= logging\.getLogger\(", line)
+    ]
+    assert found == []
