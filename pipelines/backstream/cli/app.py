@@ -5,8 +5,10 @@ from __future__ import annotations
 import atexit
 import errno
 import gc
+import logging
 import os
 import sys
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from enum import StrEnum
@@ -16,6 +18,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from backstream import __version__
+from backstream.definition.folder import find_definition
 from backstream.errors import BackstreamError, QualityError
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode
@@ -130,10 +133,14 @@ OutputFormatOption = Annotated[OutputFormat, typer.Option("--format", help="Outp
 
 
 @contextmanager
-def report_errors() -> Iterator[None]:
-    """Print errors as messages instead of tracebacks, and exit; the trace of an unexpected one goes to a file."""
+def report_errors(definition: str | None = None) -> Iterator[None]:
+    """Print errors as messages instead of tracebacks, and exit; the trace of an unexpected one goes to a file.
+
+    `definition` is the argument of a command that may start Spark: its calls of Java can end Java.
+    """
     try:
-        yield
+        with _explain_java_end(definition):
+            yield
     except (typer.Exit, typer.Abort, typer.BadParameter):
         raise
     except BackstreamError as error:
@@ -147,6 +154,26 @@ def report_errors() -> Iterator[None]:
     except Exception as error:  # noqa: BLE001 - the trace is kept, and the status is an error
         print_text(f"error: {describe_error(error)}\n  {keep_trace(error, _find_traces)}", file=sys.stderr)
         raise typer.Exit(1) from None
+
+
+@contextmanager
+def _explain_java_end(definition: str | None) -> Iterator[None]:
+    """Raise a readable error in place of any that is unexpected, if Spark's Java has ended."""
+    try:
+        yield
+    except (BackstreamError, typer.Exit, typer.Abort, typer.BadParameter):
+        raise
+    except Exception as error:
+        if "pyspark" not in sys.modules:
+            raise
+        from backstream.spark.java_end import java_end_error
+
+        file = None if definition is None else find_definition(definition)
+        content = {} if file is None else tomllib.loads(file.read_text(encoding="utf-8"))
+        ended = java_end_error(error, content, str(file or "the driver on this machine"))
+        if ended is None:
+            raise
+        raise ended from None
 
 
 def _find_traces() -> Path:
@@ -167,6 +194,8 @@ def start_command(
     ] = False,
 ) -> None:
     """Provide the settings of the project to the command, and warn about misspelt variables."""
+    # Py4J logs the traces of errors that it also raises, and uses the root logger for it.
+    logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)
     with report_errors():
         context.obj = provide_settings()
     for sentence in misspelt_variables():

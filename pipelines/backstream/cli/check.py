@@ -42,7 +42,7 @@ def check_command(
     """
     from backstream.workflow.checks.check_definition import check_definition
 
-    with report_errors():
+    with report_errors(definition):
         path, home = find_definition(definition), Home.from_environment()
         checked = check_definition(path, home)
         print_text("\n".join(checked.lines))

@@ -85,7 +85,7 @@ def advise(  # noqa: PLR0913, PLR0917 - each is an option
     from backstream.workflow.advice_text import advice_text
     from backstream.workflow.advise import AssumedSettings, prepare_advice
 
-    with report_errors():
+    with report_errors(definition):
         since_ms, until_ms = instant_ms(since, "--since"), instant_ms(until, "--until")
         prepare_definition(definition)
         assumed = AssumedSettings(

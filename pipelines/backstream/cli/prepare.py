@@ -23,7 +23,7 @@ def prepare_command(definition: DefinitionArgument) -> None:
 
     Example: `backstream prepare orders`
     """
-    with report_errors():
+    with report_errors(definition):
         if not prepare_definition(definition):
             print_text("no new files to prepare")
 

@@ -81,7 +81,7 @@ def plan_command(  # noqa: PLR0913, PLR0917 - each is an option
     """
     from backstream import workflow
 
-    with report_errors():
+    with report_errors(definition):
         requested = parse_range(since, until, time_zone, OPTION_NAMES)
         require_range_of_days(requested.interval)
         options = PlanOptions(mode, reason, is_unsealed_allowed=allow_unsealed)
@@ -121,7 +121,7 @@ def run_command(  # noqa: PLR0913, PLR0917 - each is an option
     """
     from backstream.spark.heap import driver_heap
 
-    with report_errors():
+    with report_errors(definition):
         driver_heap()  # an invalid memory setting must fail before planning
         options = PlanOptions(
             mode, reason, is_unsealed_allowed=allow_unsealed, gate_override=gate_override.strip()

@@ -5,14 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import re
-import subprocess
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from py4j.protocol import Py4JJavaError, Py4JNetworkError
-from pyspark import SparkContext
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import (
     AnalysisException,
     ArithmeticException,
@@ -27,24 +25,13 @@ from pyspark.sql import SparkSession
 from backstream.errors import ContractError, HeapError, SpecError
 from backstream.runs.plan import Plan
 from backstream.spark.heap import OUT_OF_MEMORY_STATUS, SETTING
+from backstream.spark.java_end import message_of, status_after
 from backstream.spark.source import NOT_UTF8
 from backstream.storage.files import file_uri, write_text
 
 _OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
 _MAX_REASON = 400
 """The longest reason in a message, in characters."""
-_STOPPED = (
-    "SparkContext was shut down",
-    "stopped SparkContext",
-    'SparkContext.dagScheduler()" is null',  # from a context that is stopping
-    "Java side is empty",
-    "Java server",
-    "does not exist in the JVM",  # of each class
-)
-"""Texts of errors that a caller gets while Java ends."""
-_DISCONNECTED = (Py4JNetworkError, ConnectionError)
-_END_S = 15.0
-_UNKNOWN_END_S = 1.0
 
 
 def silence_java_traces(spark: SparkSession) -> None:
@@ -75,20 +62,7 @@ def explain_heap_errors(spark: SparkSession, plan: Plan, by: str = SETTING) -> I
 
 def _is_out_of_memory(error: Exception) -> bool:
     """Return whether Java ran out of memory: by its error, or by its exit status if it ended without an error."""
-    try:
-        message = str(error)
-    except _DISCONNECTED as disconnected:  # Java has ended, and only Java has the message
-        error, message = disconnected, ""
-    if _OUT_OF_MEMORY in message:
-        return True
-    is_ending = isinstance(error, _DISCONNECTED) or any(text in message for text in _STOPPED)
-    gateway = SparkContext._gateway  # noqa: SLF001 - only the gateway has the process
-    java: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
-    try:
-        # PySpark calls Java to convert an error of Java. If Java ends then, the error can be any.
-        return java is not None and java.wait(_END_S if is_ending else _UNKNOWN_END_S) == OUT_OF_MEMORY_STATUS
-    except subprocess.TimeoutExpired:
-        return False
+    return _OUT_OF_MEMORY in message_of(error) or status_after(error) == OUT_OF_MEMORY_STATUS
 
 
 REFUSALS = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS))

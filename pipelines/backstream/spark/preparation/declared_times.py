@@ -5,7 +5,7 @@ Spark's readers would guess parts of an instant: for `2024` a day, for `08:00` t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
@@ -22,6 +22,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from backstream.definition.prepared_columns import ARRIVAL_TEXT, EVENT_TEXT, RECORD
+from backstream.definition.source_section import Source
 from backstream.definition.time_texts import WHITESPACE
 from backstream.source.column_types import quote_column
 from backstream.spark.preparation.settings import MALFORMED
@@ -47,34 +49,85 @@ def text_type(kind: DataType) -> DataType:
     return kind
 
 
-def convert_declared_times(rows: DataFrame, declared: StructType, options: Mapping[str, str]) -> DataFrame:
+def convert_declared_times(rows: DataFrame, declared: StructType, source: Source) -> DataFrame:
     """Return rows of text files with their declared types; a record with a text that is no time is malformed.
+
+    If the column is the event time or the arrival time of the source, the record is not malformed: its text is in
+    `EVENT_TEXT` or `ARRIVAL_TEXT`, and its columns are in `RECORD`.
 
     Args:
         rows: the rows, whose columns have the types of `text_type`.
         declared: the declared columns.
-        options: the options of Spark's reader, which can have patterns.
+        source: the source; its options of Spark's reader can have patterns.
     """
-    patterns = {name.lower(): value for name, value in options.items()}
+    patterns = {name.lower(): value for name, value in source.options.items()}
     times = {
         field.name: field.dataType for field in declared.fields if text_type(field.dataType) != field.dataType
     }
     if not times:
         return rows
+    own_paths = _paths_of_times(source, times)
     names = rows.columns
     texts = rows.withColumnsRenamed({name: f"{_TEXT}{name}" for name in times})
     # The instants are columns, so that Spark parses a text once, although the condition uses the instant, too.
     instants = texts.withColumns(
         {name: _value_of(_column(f"{_TEXT}{name}"), kind, patterns) for name, kind in times.items()}
     )
-    are_lost = [_is_lost(_column(f"{_TEXT}{name}"), _column(name), kind) for name, kind in times.items()]
+    are_lost = [
+        _is_lost(
+            _column(f"{_TEXT}{name}"),
+            _column(name),
+            kind,
+            [path[1:] for path in own_paths.values() if path[0] == name],
+        )
+        for name, kind in times.items()
+    ]
     written = F.struct(
         *(_column(f"{_TEXT}{name}" if name in times else name).alias(name) for name in names if name != MALFORMED)
     )
-    is_malformed = reduce(Column.__or__, are_lost)
-    text = F.when(is_malformed, F.to_json(written, {"ignoreNullFields": "false"}))
-    malformed = F.coalesce(F.col(MALFORMED), text).alias(MALFORMED)
-    return instants.select(*(malformed if name == MALFORMED else _column(name) for name in names))
+    is_malformed, record = reduce(Column.__or__, are_lost), F.to_json(written, {"ignoreNullFields": "false"})
+    malformed = F.coalesce(F.col(MALFORMED), F.when(is_malformed, record)).alias(MALFORMED)
+    own_texts = {name: _text_of_lost_time(path) for name, path in own_paths.items()}
+    if own_texts:
+        own_texts[RECORD] = F.when(F.coalesce(*own_texts.values()).isNotNull(), record)
+    return instants.select(
+        *(malformed if name == MALFORMED else _column(name) for name in names),
+        *(text.alias(name) for name, text in own_texts.items()),
+    )
+
+
+def _paths_of_times(source: Source, times: Mapping[str, DataType]) -> dict[str, tuple[str, ...]]:
+    """Return the paths of declared times that are a time of the source, by `EVENT_TEXT` and `ARRIVAL_TEXT`.
+
+    A transformation or a derived column can change them before they are that time.
+    """
+    paths: dict[str, tuple[str, ...]] = {}
+    derived = {*map(str.lower, source.derive)}
+    for column, expression in ((EVENT_TEXT, source.event_time), (ARRIVAL_TEXT, source.arrival_time)):
+        if expression is None or source.transform:
+            continue
+        for path in _list_time_paths(times):
+            forms = {".".join(path), ".".join(map(quote_column, path))}
+            if expression.lower() in map(str.lower, forms) and path[0].lower() not in derived:
+                paths[column] = path
+    return paths
+
+
+def _list_time_paths(times: Mapping[str, DataType]) -> Iterator[tuple[str, ...]]:
+    """Yield the paths of times in columns, also in structs."""
+    for name, kind in times.items():
+        if isinstance(kind, StructType):
+            inner = {field.name: field.dataType for field in kind}
+            yield from ((name, *path) for path in _list_time_paths(inner))
+        elif isinstance(text_type(kind), StringType) and not isinstance(kind, StringType):
+            yield (name,)
+
+
+def _text_of_lost_time(path: Sequence[str]) -> Column:
+    """Return the text at a path if its instant is null."""
+    first, *rest = path
+    text = reduce(Column.getField, rest, _column(f"{_TEXT}{first}"))
+    return F.when(reduce(Column.getField, rest, _column(first)).isNull(), text)
 
 
 def _value_of(text: Column, kind: DataType, patterns: Mapping[str, str]) -> Column:
@@ -105,18 +158,32 @@ def _time(text: Column, kind: DataType, patterns: Mapping[str, str]) -> Column:
     return F.when(is_local(text, pattern), instant.cast(kind))
 
 
-def _is_lost(text: Column, value: Column, kind: DataType) -> Column:
-    """Return whether a text in a value is no time, and is null in the value of the declared type."""
+def _is_lost(text: Column, value: Column, kind: DataType, left_out: Sequence[Sequence[str]] = ()) -> Column:
+    """Return whether a text in a value is no time, and is null in the value of the declared type.
+
+    `left_out` are paths of times in the value that do not count; an empty path is the value itself.
+    """
+    if () in left_out:
+        return F.expr("false")
     match kind:
         case StructType():
-            pairs = ((text.getField(each.name), value.getField(each.name), each.dataType) for each in kind)
-            return reduce(Column.__or__, (_is_lost(*pair) for pair in pairs if text_type(pair[2]) != pair[2]))
+            lost = (
+                _is_lost(
+                    text.getField(each.name),
+                    value.getField(each.name),
+                    each.dataType,
+                    [path[1:] for path in left_out if path[0] == each.name],
+                )
+                for each in kind
+                if text_type(each.dataType) != each.dataType
+            )
+            return reduce(Column.__or__, lost)
         case ArrayType():
-            lost = F.zip_with(text, value, lambda own, each: _is_lost(own, each, kind.elementType))
-            return F.exists(lost, lambda each: each).eqNullSafe(F.expr("true"))
+            each_lost = F.zip_with(text, value, lambda own, each: _is_lost(own, each, kind.elementType))
+            return F.exists(each_lost, lambda each: each).eqNullSafe(F.expr("true"))
         case MapType():
-            lost = F.map_zip_with(text, value, lambda _, own, value: _is_lost(own, value, kind.valueType))
-            return F.exists(F.map_values(lost), lambda each: each).eqNullSafe(F.expr("true"))
+            each_lost = F.map_zip_with(text, value, lambda _, own, value: _is_lost(own, value, kind.valueType))
+            return F.exists(F.map_values(each_lost), lambda each: each).eqNullSafe(F.expr("true"))
     return text.isNotNull() & value.isNull()
 
 

@@ -45,7 +45,7 @@ from backstream.eventtime.records import ONLY_PARTITION
 from backstream.eventtime.union import SEPARATOR
 from backstream.source.column_types import quote_column
 from backstream.source.raw_files import TEXT_FORMATS
-from backstream.spark.preparation.settings import MALFORMED, Preparation
+from backstream.spark.preparation.settings import MALFORMED, WORKING_COLUMNS, Preparation
 from backstream.spark.schemas import int64_literal, integer_quotient
 from backstream.spark.source import marker_ms_column
 from backstream.spark.time_texts import instant_of_text
@@ -81,6 +81,8 @@ def select_prepared_columns(rows: DataFrame, preparation: Preparation) -> DataFr
     texts: dict[str, Column] = {}
     for time, column, text_column in times:
         written, parsed = _parse_time(rows, time, preparation)
+        if text_column in rows.columns:  # a declared time, which is null if its text is no time
+            written = F.coalesce(F.col(text_column), written.cast("string"))
         instant = F.col(column)
         instants[column] = F.when(malformed.isNull() & is_text, parsed)
         texts[text_column] = written.cast("string")
@@ -89,10 +91,9 @@ def select_prepared_columns(rows: DataFrame, preparation: Preparation) -> DataFr
             F.when(instant.isNull(), F.lit(f"unparsable_{time.name}")),
         ]
     reason = F.coalesce(*reasons)
-    whole = F.to_json(
-        F.struct(*(F.col(quote_column(name)) for name in rows.columns if name not in (MALFORMED, FILE))),
-        {"ignoreNullFields": "false"},
-    )
+    whole = F.to_json(F.struct(*map(F.col, map(quote_column, _names(rows)))), {"ignoreNullFields": "false"})
+    if RECORD in rows.columns:
+        whole = F.coalesce(F.col(RECORD), whole)
     columns = {name: F.when(reason.isNull(), F.col(name)) for name in instants}
     columns |= payload
     if source.name:
@@ -126,6 +127,11 @@ def _without_other_bytes(
     return {**payload, **kept}, reduce(and_, checks.values())
 
 
+def _names(rows: DataFrame) -> list[str]:
+    """Return the names of the columns of the files."""
+    return [name for name in rows.columns if name not in WORKING_COLUMNS]
+
+
 def _columns_of_union(rows: DataFrame, preparation: Preparation, event: Column) -> dict[str, Column]:
     """Return the columns that all sources of a union have: partition, sequence, and the watermark of a record."""
     source, watermark = preparation.source, preparation.definition.watermark
@@ -149,7 +155,7 @@ def _payload(rows: DataFrame, preparation: Preparation) -> dict[str, Column]:
     payload: dict[str, Column] = {}
     paths = list_paths(preparation.definition)
     if preparation.definition.reads_all_columns:
-        paths += [name for name in rows.columns if name not in {MALFORMED, FILE, *paths} and "." not in name]
+        paths += [name for name in _names(rows) if name not in paths and "." not in name]
     for path in paths:
         name = column_of_path(path)
         if name.lower() in PREPARED_COLUMNS:
@@ -182,7 +188,7 @@ def _resolve_expression(rows: DataFrame, key: str, expression: str, preparation:
         rows.select(column).schema  # noqa: B018 - it resolves the columns
     except AnalysisException as error:
         reason = first_sentence(error)
-        names = ", ".join(name for name in rows.columns if name not in (MALFORMED, FILE))
+        names = ", ".join(_names(rows))
         msg = (
             f"{key} cannot be computed from the source: {reason} ({preparation.where})"
             f"\n\nhint: the source has {names}"

@@ -30,7 +30,13 @@ from backstream.source.raw_files import TEXT_FORMATS
 from backstream.source.reader import UnreadableError
 from backstream.source.text_files import group_by_header, has_header, require_known_compressions
 from backstream.source.wildcards import split_pattern
-from backstream.spark.failures import EXPRESSION_ERRORS, EXPRESSION_HINT, find_fragment, spark_reason
+from backstream.spark.failures import (
+    EXPRESSION_ERRORS,
+    EXPRESSION_HINT,
+    find_fragment,
+    spark_reason,
+)
+from backstream.spark.java_end import is_end_of_java
 from backstream.spark.preparation.declared_times import convert_declared_times, text_type
 from backstream.spark.preparation.prepared_columns import first_sentence, instant_of_number
 from backstream.spark.preparation.settings import MALFORMED, LineFiles, Preparation
@@ -159,7 +165,7 @@ def _split_by_folders(root: str, paths: Sequence[str]) -> list[list[str]]:
 
 
 def load_files_of_format(spark: SparkSession, source: Source, paths: Sequence[str]) -> DataFrame:
-    """Return the records of raw files, with `MALFORMED` for the formats whose records can be malformed."""
+    """Return the records of raw files, with the columns of `WORKING_COLUMNS` that they can have."""
     require_known_compressions(source, paths)
     spark.conf.set("spark.sql.files.openCostInBytes", _OPEN_COST_BYTES)
     declared = _declared_columns(source)
@@ -173,7 +179,7 @@ def load_files_of_format(spark: SparkSession, source: Source, paths: Sequence[st
     if source.format in {"parquet", "iceberg"}:
         rows = _round_nanoseconds(rows, paths)
     if source.format in TEXT_FORMATS:
-        return convert_declared_times(rows, declared, source.options)
+        return convert_declared_times(rows, declared, source)
     return rows.withColumn(MALFORMED, F.lit(None).cast("string"))
 
 
@@ -287,6 +293,8 @@ def explain_damaged_files(preparation: Preparation, paths: Sequence[str]) -> Ite
                 "hint: repeat the command; it reads the files that are there then"
             )
             raise StorageError(msg) from None
+        if is_end_of_java(error):
+            raise
         text = str(error)  # the file is in the message of an inner cause
         failed = _FAILED_FILE.search(text)
         if isinstance(error, AnalysisException):

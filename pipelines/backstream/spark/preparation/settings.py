@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from backstream.definition.model import Definition
+from backstream.definition.prepared_columns import ARRIVAL_TEXT, EVENT_TEXT, FILE, RECORD
 from backstream.definition.source_section import Source
 from backstream.native.preparation.task import RewrittenText
 from backstream.user_code import UserCode
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 MALFORMED = "prepared_malformed"
 """Column with the text of a record that Spark's reader cannot parse; null for any other record."""
+WORKING_COLUMNS = (MALFORMED, FILE, EVENT_TEXT, ARRIVAL_TEXT, RECORD)
+"""The columns of raw records that are not those of the files. The last three have declared times that are lost."""
 
 
 @dataclass(frozen=True, slots=True)
