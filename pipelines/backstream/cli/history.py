@@ -164,16 +164,24 @@ def vacuum(
 
 
 def dataset_name(text: str) -> str:
-    """Return the dataset with this name, or that of the definition with this name or path.
+    """Return the dataset of a name, or of the definition with this name or path; an unknown name is itself."""
+    return known_dataset(text) or text
+
+
+def known_dataset(text: str) -> str | None:
+    """Return the dataset with this name, or that of the definition with this name or path; None without either.
 
     Raises:
-        SpecError: when there is no such dataset or definition, or the definition has no valid name.
+        SpecError: when the definition has no valid name.
     """
     from backstream.definition.loader import load_definition
 
     if _is_dataset(Home.from_environment(), text):
         return text
-    path = find_definition(text)
+    try:
+        path = find_definition(text)
+    except SpecError:
+        return None
     return dataset_of_file(path) or load_definition(path).name
 
 
@@ -187,9 +195,8 @@ def _run_id(home: Home, text: str, since: str | None, until: str | None) -> str:
     """Return the newest run of a dataset, given by its name or definition, or the text itself if there is none."""
     from backstream.workflow import history
 
-    try:
-        dataset = dataset_name(text)
-    except SpecError:
+    dataset = known_dataset(text)
+    if dataset is None:
         return text
     since_ms = None if since is None else instant_ms(since, "--since")
     until_ms = None if until is None else instant_ms(until, "--until")

@@ -17,7 +17,7 @@ from backstream.cli.app import (
     app,
     report_errors,
 )
-from backstream.cli.history import FormatOption, dataset_name
+from backstream.cli.history import FormatOption, known_dataset
 from backstream.definition.folder import find_definition
 from backstream.errors import SpecError, StorageError
 from backstream.eventtime.instants import instant_ms
@@ -63,9 +63,8 @@ def load_requested_plan(text: str, since: str | None, until: str | None, mode: M
     from backstream.workflow.report import load_plan
 
     home, since_ms, until_ms = Home.from_environment(), _maybe_ms(since, "--since"), _maybe_ms(until, "--until")
-    try:
-        dataset = dataset_name(text)
-    except SpecError:
+    dataset = known_dataset(text)
+    if dataset is None:
         return load_plan(home, text)
     return find_newest_run(home, dataset, since_ms, until_ms, mode)
 
