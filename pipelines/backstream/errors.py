@@ -24,7 +24,7 @@ def shorten_values(message: str) -> str:
 
 def _shorten_quoted(match: re.Match[str]) -> str:
     quote, value = match.groups()
-    is_path = value.startswith("/") or "://" in value
+    is_path = "/" in value and " " not in value
     return f"{quote}{_shorten(value, _MAX_PATH if is_path else _MAX_VALUE)}{quote}"
 
 

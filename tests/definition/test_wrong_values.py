@@ -46,7 +46,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=600)
+@settings(max_examples=600, derandomize=True)
 @given(st.sampled_from(PATHS), VALUES)
 def test_a_wrong_value_is_refused_by_a_short_message(path: tuple[str, ...], value: Any) -> None:
     content: dict[str, Any] = copy.deepcopy(written({}))

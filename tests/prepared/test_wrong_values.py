@@ -213,7 +213,7 @@ BROKEN = st.tuples(st.sampled_from(VALUES), st.sampled_from(["parquet", "json", 
 SLOW_TESTS = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=SLOW_TESTS)
+@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=SLOW_TESTS)
 @given(BROKEN)
 @pytest.mark.usefixtures("spark")
 def test_a_wrong_value_ends_with_a_short_message(source: Path, broken: tuple[tuple[str, Any], str]) -> None:
@@ -222,7 +222,7 @@ def test_a_wrong_value_ends_with_a_short_message(source: Path, broken: tuple[tup
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None, suppress_health_check=SLOW_TESTS)
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=SLOW_TESTS)
 @given(BROKEN, st.sampled_from(["native", "spark"]))
 @pytest.mark.usefixtures("spark")
 def test_a_wrong_value_ends_with_a_short_message_on_each_engine(

@@ -24,6 +24,7 @@ from backstream.definition.values import (
     TimeUnit,
     UserCodeName,
     require_order,
+    require_simple_sql,
     require_time_pattern,
     require_time_zone,
 )
@@ -160,7 +161,7 @@ class PartitionFilter(Section):
 class Source(StoredRecords):
     """Location of the recorded events, and the columns with their times, source partition, and sequence."""
 
-    event_time: Annotated[Sql, Field(min_length=1)]
+    event_time: Annotated[str, Field(min_length=1), AfterValidator(require_simple_sql)]
     """The event time of a record: a column, a field such as `payload.at`, or SQL over the columns."""
     event_time_unit: TimeUnit | None = None
     """The unit of event times that are numbers since 1970."""

@@ -36,6 +36,7 @@ from backstream.lake.sql_catalog import create_sql_catalog, find_sql_catalog
 from backstream.lake.storage import Warehouse, create_folder, is_on_disk, plain_path
 from backstream.runs.home import Home
 from backstream.storage.object_stores import describe_store_error, is_from_store
+from backstream.text import visible_line
 from backstream.variables import WAREHOUSE_VARIABLE
 
 _CLIENTS = frozenset(("requests", "urllib3", "thrift", "hive_metastore", "botocore", "google"))
@@ -183,7 +184,7 @@ def load_table(catalog: Catalog, name: str) -> Table:
     try:
         return require_known_format(catalog.load_table(table_identifier(name)))
     except NoSuchTableError:
-        msg = f"no table `{name}` in the lake ({catalog.properties.get(_SHOWN, catalog.name)})"
+        msg = f"no table `{visible_line(name)}` in the lake ({catalog.properties.get(_SHOWN, catalog.name)})"
         raise LedgerError(msg) from None
 
 

@@ -16,6 +16,7 @@ from pyspark.errors import (
     ArithmeticException,
     ArrayIndexOutOfBoundsException,
     DateTimeException,
+    IllegalArgumentException,
     NumberFormatException,
     PySparkException,
     SparkRuntimeException,
@@ -80,6 +81,7 @@ EXPRESSION_ERRORS = (
     ArithmeticException,
     ArrayIndexOutOfBoundsException,
     DateTimeException,
+    IllegalArgumentException,
     NumberFormatException,
     SparkRuntimeException,
 )
