@@ -108,7 +108,8 @@ def test_tasks_and_pages_need_no_common_disk(
     assert not failed, "\n".join(map(str, api.log(failed[0])))
     assert tasks["publish"] == tasks["report"] == "success"
     assert api.xcom(DAG_ID, run_id, "plan", "plan").startswith(f"{home_address(PLACE)}/runs/events/")
-    assert not (private / "tasks").exists()
+    # Only the process that records the end of the Dag run opens the home there.
+    assert [path.name for path in (private / "tasks").rglob("*") if path.is_file()] in ([], ["lock"])
     assert not (private / "state" / "runs").exists()
     for name, value in (settings(private, s3, PLACE) | {CACHE_VARIABLE: str(private / "test")}).items():
         monkeypatch.setenv(name, value)

@@ -155,6 +155,10 @@ def _find_resumable_plan(
         log.warning("creating a new plan: the parameters of this run changed since plan %s", plan.plan_hash)
         return None
     if final := workflow.describe_final(plan):
+        is_moved = Path(plan.definition_path) != definition_path
+        if is_moved and plan.definition_hash != definition.definition_hash:
+            log.warning("creating a new plan: the definition is now %s, and differs", definition_path)
+            return None
         log.info("%s; %s", final, _REPLAN_HINT)
         return plan
     workflow.require_resumable(plan, _REPLAN_HINT)
