@@ -11,12 +11,13 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.workflow.history import AT_ONE_TIME, CLICKS, COLUMNS, at, planned, write_clicks, write_definition
 
-from backstream.errors import ContractError
+from backstream.errors import SpecError
 from backstream.lake.reader import load_rows
+from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest, sum_fates
 from backstream.runs.plan import Mode, Plan
 from backstream.spark.chunk_job import replay_chunk, replay_chunks
-from backstream.workflow import audit_run, publication_text, publish_run, report_run
+from backstream.workflow import audit_run, prepare_source, publication_text, publish_run, report_run
 
 pytestmark = pytest.mark.slow
 
@@ -269,17 +270,16 @@ def test_a_replay_of_a_day_without_an_event_gives_nothing(spark: SparkSession, t
     assert [(each.events_read, each.fates, sum(each.files.values(), ())) for each in manifests] == [(0, {}, ())]
 
 
-def test_the_job_rejects_an_event_time_expression_that_is_not_an_instant(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_an_event_time_that_is_not_an_instant_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     write_clicks(tmp_path / "data/a.parquet", [(None, None, "A", 0, "home")])
 
-    with pytest.raises(ContractError) as caught:
-        replayed(spark, planned(tmp_path, write_definition(tmp_path, event_time='"unix_millis(happened_at)"')))
+    definition = write_definition(tmp_path, event_time='"unix_millis(happened_at)"')
+    with pytest.raises(SpecError) as caught:
+        prepare_source(definition, Home(tmp_path / "home"), lambda: spark)
 
     assert str(caught.value) == (
-        "source.event_time must be an instant, got bigint from 'unix_millis(happened_at)'\n\n"
-        "hint: use timestamp_millis(unix_millis(happened_at)) or timestamp_seconds(unix_millis(happened_at))"
+        f"source.event_time must be an instant, got bigint from 'unix_millis(happened_at)' ({definition})\n\n"
+        'hint: set source.event_time_unit to "s", "ms", "us", or "ns"'
     )
 
 
@@ -302,6 +302,8 @@ def test_event_time_expressions_from_the_hints_work(
         tmp_path / "data/a.parquet", [(value, at("1 05:01"), "A", 0, "home")], {**COLUMNS, "happened_at": kind}
     )
 
-    manifests = replayed(spark, planned(tmp_path, write_definition(tmp_path, event_time=f'"{expression}"')))
+    definition = write_definition(tmp_path, event_time=f'"{expression}"')
+    prepare_source(definition, Home(tmp_path / "home"), lambda: spark)
+    manifests = replayed(spark, planned(tmp_path, definition))
 
     assert clicks_of(staged(manifests, "")) == {"01T05:00 home": 1}
