@@ -37,9 +37,8 @@ def content(folder: Path) -> dict[str, Any]:
     return definition_of(folder / "data", window=WINDOW)
 
 
-def planned(folder: Path, since: int, until: int, event_time: str = "happened_at") -> Plan:
+def planned(folder: Path, since: int, until: int) -> Plan:
     path, whole = folder / "events.toml", content(folder)
-    whole["source"]["event_time"] = event_time
     sections = {name: value for name, value in whole.items() if isinstance(value, dict)}
     lines = [f'name = "{whole["name"]}"']
     for name, section in sections.items():
@@ -141,16 +140,13 @@ def test_a_file_that_changed_since_it_was_planned_is_not_taken_for_the_old_one(
     assert folder.batches() == []
 
 
-@pytest.mark.parametrize("event_time", ["happened_at", "happened_at + interval 0 seconds"])
-def test_a_plan_takes_its_files_and_expected_events_from_the_index(
-    spark: SparkSession, tmp_path: Path, event_time: str
-) -> None:
+def test_a_plan_takes_its_files_and_expected_events_from_the_index(spark: SparkSession, tmp_path: Path) -> None:
     rows = [row for row in history() if row[1] - row[0] < DAY_MS]
     write_history(tmp_path / "data", rows)
-    before = planned(tmp_path, 2, 3, event_time)
+    before = planned(tmp_path, 2, 3)
     replay_chunk(spark, before, before.chunks[0])
 
-    (chunk,) = planned(tmp_path, 2, 3, event_time).chunks
+    (chunk,) = planned(tmp_path, 2, 3).chunks
 
     first_ms = DAY_ONE_MS + 2 * DAY_MS
     inside = [row for row in rows if first_ms <= row[0] < chunk.halo_end_ms]
