@@ -143,7 +143,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         long_ago = datetime(2000, 1, 1, tzinfo=UTC)
         stack.wait_until("knows the DAGs", lambda: all(api.has_dag(name, long_ago) for name in DAGS), LIMIT_S)
         api.unpause(DAGS[1])
-        yield Site(folder, stack, api)
+        served = Site(folder, stack, api)
+        with served.http:
+            yield served
 
 
 def test_approve_marked_as_success_publishes_nothing(site: Site) -> None:
