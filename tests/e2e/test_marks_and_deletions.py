@@ -144,8 +144,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         stack.wait_until("knows the DAGs", lambda: all(api.has_dag(name, long_ago) for name in DAGS), LIMIT_S)
         api.unpause(DAGS[1])
         served = Site(folder, stack, api)
-        with served.http:
-            yield served
+        yield served
+        served.http.close()
 
 
 def test_approve_marked_as_success_publishes_nothing(site: Site) -> None:
