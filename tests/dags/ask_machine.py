@@ -45,7 +45,7 @@ PIECES = {
 
 @dataclass
 class Known:
-    """What the model knows of a plan; the numbers of audits and questions grow with each of them."""
+    """What the model knows of a plan. `audits` and `questions` are numbers that only grow."""
 
     run: Run
     plan: Any
@@ -70,17 +70,17 @@ class Known:
 
     @property
     def is_overridden(self) -> bool:
-        """Whether a person published a failed result."""
+        """True if a person published a failed result."""
         return self.verdict == "fail" and bool(self.plan.gate_override)
 
     @property
     def is_approved(self) -> bool:
-        """Whether a person approved exactly the newest audit."""
+        """True if a person approved exactly the newest audit."""
         return self.answer == (self.questions, True) and self.asked_about == self.audits > 0
 
     @property
     def may_publish(self) -> bool:
-        """Whether the newest audit allows it."""
+        """True if the newest audit allows a publication."""
         return self.verdict in {"pass", "warn"} or self.is_overridden
 
 

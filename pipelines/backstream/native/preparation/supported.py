@@ -39,6 +39,8 @@ def reason_against_settings(definition: Definition, source: Source) -> str | Non
     """
     if definition.backfill.engine == "spark":
         return "backfill.engine is spark"
+    if source.format == "parquet" and source.computed_times:
+        return f"source.{source.computed_times[0]} is computed from columns"
     if source.format != "json":
         return f"source.format is {source.format}"
     return next((f"source.{key} is set" for key in _KEYS if getattr(source, key)), None)
