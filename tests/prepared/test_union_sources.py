@@ -344,6 +344,7 @@ def test_late_records_of_an_iceberg_table_and_of_files_are_found(
         .replace(f'path = "{tmp_path}/shop"', 'path = "archive.sales.orders"')
         .replace('arrival_time_unit = "us"', "")
         .replace('publish = "live"', "")
+        .replace('allowed = "10m"', "")
     )
 
     def stale_days() -> list[int]:

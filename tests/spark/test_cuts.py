@@ -58,6 +58,8 @@ def test_however_a_range_is_cut_and_whatever_runs_together_the_rows_are_the_same
     chance = random.Random(seed)  # noqa: S311 - a test's history, not a secret
     write_history(tmp_path / "data", random_history(seed=seed, rows=150))
     sections = {"window": random_window(chance), "watermark": random_watermark(chance)}
+    if sections["watermark"]["strategy"] == "none":
+        sections["lateness"] = {}
 
     def planned_in(chunk: str, name: str) -> Plan:
         (tmp_path / name).mkdir()
