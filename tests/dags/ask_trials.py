@@ -413,6 +413,26 @@ def same_ids(folder: str) -> Any:
     return told
 
 
+def _judged_again(run: Run, suite: dict[str, Any]) -> list[Any]:
+    """Return what an audit with another suite does to a published run."""
+    from backstream.text import ReportFormat
+    from backstream.workflow import report_text
+    from backstream.workflow.status import list_run_states
+
+    project = run.project
+    project.judge_with(suite)
+    before = [project.rows(), project.states(), project.story(), run.planned.folder.audit_result.read_text()]
+    verdict = run.audit()
+    after = [project.rows(), project.states(), project.story(), run.planned.folder.audit_result.read_text()]
+    (state,) = list_run_states(project.home, "clicks")
+    texts = [
+        state.later_audit,
+        run.planned.folder.report.read_text(),
+        *(report_text(run.planned, form) for form in ReportFormat),
+    ]
+    return [verdict, after == before, run.log.splitlines(), ["udged again on" in text for text in texts]]
+
+
 def final(folder: str) -> Any:
     """Return what each task does if it is cleared after the publication of its run."""
     from backstream.workflow.history import rollback_run
@@ -425,7 +445,6 @@ def final(folder: str) -> Any:
     told["first events"] = run.publish()
     run.report()
     before = [project.rows(), project.states(), project.story()]
-    project.judge_with(STRICT)
     (project.folder / "data/a.parquet").rename(project.folder / "a.parquet")
     for name in ("audit", "ask", "publish", "report"):
         outcome = getattr(run, name)()
@@ -442,6 +461,12 @@ def final(folder: str) -> Any:
     told["audit of a rolled back run"] = [*raised(run.audit), project.rows() == rows]
     run.plan()
     told["plan after a rollback"] = run.file != file
+
+    project = Project(Path(folder) / "judged again")
+    run = Run(project, project.define("never")).whole()
+    told["judged again"] = [_judged_again(run, STRICT), _judged_again(run, STRICT), _judged_again(run, LENIENT)]
+    project.define("never", suite='"broken"')
+    told["without suite"] = [*raised(run.audit), project.rows(), project.states()[-1][1:]]
 
     project = Project(Path(folder) / "replaced")
     run = Run(project, project.define("never"))

@@ -133,6 +133,25 @@ def test_a_repeated_task_says_that_there_is_nothing_to_do(final: Any) -> None:
     assert any(re.search(said, line) for line in log)
 
 
+def test_a_published_run_is_judged_again_with_another_suite_and_keeps_its_verdict(final: Any) -> None:
+    first, second, third = final["judged again"]
+    said = "judged again on .*: fail, with expectations that changed after the audit"
+    for verdict, is_same, (line,), texts in (first, second):
+        assert (verdict, is_same) == ("pass", True)
+        assert re.search(said, line)
+        assert texts == [True] * 5
+    assert first[2] == second[2], "the same suite was judged twice"
+    assert third[:2] == ["pass", True]
+    assert third[2][0].endswith("there is nothing to do")
+
+
+def test_a_suite_that_does_not_exist_changes_nothing_of_a_published_run(final: Any) -> None:
+    kind, message, rows, state = final["without suite"]
+    assert kind == "AirflowFailException"
+    assert "broken" in message
+    assert ([row[0] for row in rows], state) == (["published"], ["published", "pass", None])
+
+
 def test_a_run_that_was_rolled_back_gets_no_row_and_sends_no_event(final: Any) -> None:
     kind, message, _, is_same = final["rolled back"]
     assert (kind, is_same) == ("AirflowFailException", True)

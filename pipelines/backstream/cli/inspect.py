@@ -105,9 +105,9 @@ def _cells(run: RunState, now_ms: int) -> tuple[str, ...]:
 
 
 def _progress(run: RunState, now_ms: int) -> str:
-    """Return the progress of an unfinished run, the error of a failed one, and empty text for other runs."""
-    if run.error:
-        return run.error
+    """Return the progress of an unfinished run, the error of a failed one, or a later judgement of another one."""
+    if run.error or run.later_audit:
+        return run.error or run.later_audit
     if run.state == "awaiting_approval":
         return run.phase
     if run.state not in ("running", "audited", "interrupted"):

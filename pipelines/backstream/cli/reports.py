@@ -1,4 +1,4 @@
-"""Define the commands `report`, `quality check`, and `reconcile`."""
+"""Define the commands `report`, `audit`, `quality check`, and `reconcile`."""
 
 from __future__ import annotations
 
@@ -55,6 +55,33 @@ def report_command(
             print_text(workflow.publication_text(plan))
         else:
             print_text(workflow.report_text(plan, form), end="")
+
+
+@app.command("audit")
+def audit_command(
+    run: Annotated[str, typer.Argument(metavar="RUN|DEFINITION", help="Run id, or a definition: its newest run")],
+) -> None:
+    """Judge a published run again with the suite and the limits of today.
+
+    The run keeps its verdict, its rows, and its ledger row.  The newest judgement is in the folder and in the
+    report of the run, and in `backstream status`.
+
+    Exit status 0: there is nothing to do, or the result could be published; 1: it could not.
+
+    Example: `backstream audit flights`
+    """
+    from backstream import workflow
+
+    with report_errors():
+        plan = load_requested_plan(run, None, None, None)
+        final = workflow.describe_final(plan)
+        if not final:
+            msg = f"only a published run can be judged again: run {plan.run_id} is not published"
+            raise SpecError(msg)
+        later = workflow.judge_again(plan)
+        print_text(f"run {plan.run_id}: {later}" if later else final)
+        if later and not later.verdict.may_publish:
+            raise typer.Exit(1)
 
 
 def load_requested_plan(text: str, since: str | None, until: str | None, mode: Mode | None) -> Plan:

@@ -31,6 +31,7 @@ from backstream.eventtime.intervals import Interval
 from backstream.lake.catalog import open_catalog_for_writing
 from backstream.lake.catalog_address import table_identifier
 from backstream.lake.first_rows import first_rows
+from backstream.lake.snapshots import find_snapshot_of_run
 from backstream.runs.home import Home
 
 DAY_COLUMN = "window_start"
@@ -64,17 +65,21 @@ def count_rows(home: Home, dataset: str, interval: Interval) -> int:
     return sum(count_rows_by_day(home, dataset, interval).values())
 
 
-def count_rows_by_day(home: Home, dataset: str, interval: Interval) -> dict[int, int]:
+def count_rows_by_day(home: Home, dataset: str, interval: Interval, before: str = "") -> dict[int, int]:
     """Return the number of published rows by UTC day (in ms), of windows that start in a range of whole days.
 
-    The counts are read from manifests; no data file is opened.
+    The counts are read from manifests; no data file is opened. `before` is the run id. If it is published, these
+    are the rows that it replaced; none if the snapshot before it has expired.
     """
     with open_catalog_for_writing(home) as catalog:
         try:
             table = catalog.load_table(table_identifier(dataset))
         except NoSuchTableError:
             return {}
-        days = _group_files_by_day(list_files(table, interval))
+        own = find_snapshot_of_run(table, before) if before else None
+        if own and (own.parent_snapshot_id is None or table.snapshot_by_id(own.parent_snapshot_id) is None):
+            return {}
+        days = _group_files_by_day(list_files(table, interval, own.parent_snapshot_id if own else None))
     return {day * DAY_MS: sum(file.record_count for file in files) for day, files in days.items()}
 
 

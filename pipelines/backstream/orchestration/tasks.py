@@ -240,7 +240,10 @@ def execute_audit(definition_path: Path, plan_path: str) -> str:
         begin_task(definition_path, plan_path, Phase.AUDIT)
         plan, workflow = Plan.load(plan_path), load_workflow(definition_path)
         if final := workflow.describe_final(plan):
-            log.info("%s", final)
+            if later := workflow.judge_again(plan):
+                log.warning("run %s is published and stays so; %s", plan.run_id, later)
+            else:
+                log.info("%s", final)
             return Audit.read(plan.folder.audit_result).verdict.value
         try:
             audit: Audit = workflow.audit_run(plan)

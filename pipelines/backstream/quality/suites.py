@@ -188,6 +188,16 @@ def suite_digest(name: str, folder: Path | None) -> str:
     return digest.hexdigest()[:32]
 
 
+def hash_expectations(quality: Quality) -> str:
+    """Return a hash of all that a verdict rests on beside the results: the files of the suite, and the limits.
+
+    Raises:
+        SpecError: if a file of the suite is missing or invalid.
+    """
+    content = f"{suite_digest(quality.suite, None)} {quality!r}"
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
 def _list_included(name: str, folder: Path | None, seen: set[str]) -> list[str]:
     """Return the name of a suite and of those that it includes, each once."""
     if name in seen:

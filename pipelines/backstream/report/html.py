@@ -52,6 +52,7 @@ def render_report(
         "plan": plan,
         "definition": definition,
         "context": context,
+        "later_audit": _with_fixed_percent(formatting.sentence(str(context.later_audit or ""))),
         "is_replay": plan.mode is Mode.REPLAY,
         "version": backstream.__version__,
         "totals": None if windows is None else figures.compute_totals(windows),

@@ -12,7 +12,7 @@ from backstream.lake.ledger import RunRow
 from backstream.report.formatting import count_of, count_text, seconds_text
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Plan
-from backstream.runs.results import CheckOutcome, Receipt
+from backstream.runs.results import CheckOutcome, LaterAudit, Receipt
 
 _SHOWN = ("window_start", "change", "old_value", "new_value", "difference")
 _NOT_KEYS = {*WINDOW, *_SHOWN, "aggregate", "old_run_id", "new_run_id"}
@@ -51,7 +51,8 @@ class RunContext:
     """Context of a run report. Unknown parts are None or empty; `unavailable` may have the reason.
 
     `own` is the row of the run in the ledger. `past` has the rows of other runs of the dataset, newest first.
-    `outcomes` maps a check to its outcomes in previous runs, oldest first. `verification` is the newest receipt.
+    `outcomes` maps a check to its outcomes in previous runs, oldest first. `verification` is the newest receipt,
+    `later_audit` the newest judgement after the publication.
     """
 
     written_at_ms: int = 0
@@ -61,6 +62,7 @@ class RunContext:
     outcomes: Mapping[str, tuple[CheckOutcome, ...]] = field(default_factory=dict)
     delays: DelayCounts | None = None
     verification: Receipt | None = None
+    later_audit: LaterAudit | None = None
     unavailable: Mapping[str, str] = field(default_factory=dict)
 
 

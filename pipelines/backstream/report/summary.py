@@ -68,6 +68,7 @@ class RunSummary:
             f"### {self._mark} {_escape(self.plan.dataset)}, {range_words(self.plan.range)}",
             _escape(sentence(self.audit.summary if self.audit else self._outcome())),
             f"**{_escape(sentence(self._outcome()))}**",
+            _escape(sentence(str(self.known.later_audit or ""))),
             *self._check_lines(),
             "\n".join(_fate_lines(self.manifests)),
             *([_change_lines(self.known.changes)] if self.known.changes else []),
@@ -120,6 +121,7 @@ class RunSummary:
             if publication
             else None,
             "changed": dict(self.known.changes.totals.windows) if self.known.changes else None,
+            "later_audit": asdict(self.known.later_audit) if self.known.later_audit else None,
             "verification": asdict(self.known.verification) if self.known.verification else None,
             "report": str(plan.folder.report) if plan.folder.report.exists() else None,
         }

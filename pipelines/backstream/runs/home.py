@@ -241,6 +241,11 @@ class RunFolder:
         return self.path / "audit_result.json"
 
     @property
+    def later_audit(self) -> Path:
+        """The newest judgement after the publication, JSON; absent without one."""
+        return self.path / "later_audit.json"
+
+    @property
     def approval_request(self) -> Path:
         """The request to approve the publication, JSON; absent if no approval is required."""
         return self.path / "approval_request.json"

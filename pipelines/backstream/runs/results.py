@@ -79,7 +79,7 @@ class Audit:
     """All checks of a run, with their verdict and a summary of one sentence.
 
     `overridden` is the reason to publish a failed result; empty: it is not published. `results` is the hash of the
-    staged results that were checked.
+    staged results that were checked, and `expectations` that of the suite and the limits.
     """
 
     run_id: str
@@ -89,11 +89,13 @@ class Audit:
     checks: tuple[Check, ...]
     overridden: str = ""
     results: str = ""
+    expectations: str = ""
 
     @property
     def audit_id(self) -> str:
-        """The hash of the whole content: an approval is for exactly one audit."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
+        """The hash of what an approver sees: an approval is for exactly one audit."""
+        content = asdict(replace(self, expectations=""))
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
     def may_publish(self) -> bool:
@@ -124,6 +126,37 @@ class Audit:
         """
         content = load_json(path, "verdict")
         return cls(**content | {"verdict": Verdict(content["verdict"]), "checks": _checks(content["checks"])})
+
+
+@dataclass(frozen=True, slots=True)
+class LaterAudit:
+    """The newest judgement of a published run with expectations that changed after its audit.
+
+    The run keeps its own audit. `expectations` is the hash of the suite and the limits, `at` a text in UTC.
+    """
+
+    suite: str
+    verdict: Verdict
+    summary: str
+    expectations: str
+    at: str
+
+    def __str__(self) -> str:
+        """Return the sentence for logs, reports, and pages."""
+        judged = f"judged again on {self.at}: {self.verdict}"
+        return f"{judged}, with expectations that changed after the audit ({self.suite}): {self.summary}"
+
+    def write(self, path: Path) -> None:
+        """Write as JSON by atomic rename."""
+        write_json(path, asdict(self))
+
+    @classmethod
+    def read(cls, path: Path) -> Self | None:
+        """Read the judgement from a file; None if there is none."""
+        if not path.exists():
+            return None
+        content: dict[str, Any] = load_json(path, "judgement")
+        return cls(**content | {"verdict": Verdict(content["verdict"])})
 
 
 def worst_verdict(checks: Sequence[Check]) -> Verdict:

@@ -22,7 +22,9 @@ class RunEvent(StrEnum):
     REPLAY = "`replay` runs or is cleared"
     """Finished chunks stay. The task fails if the definition, the code, or an input file has changed."""
     AUDIT = "`audit` runs or is cleared"
-    """The suite judges the staged results again. Only a change of the verdict or of a check needs a new answer."""
+    """The suite judges the staged results again. Only a change of the verdict or of a check needs a new answer.
+
+    A published run keeps its audit. Another suite leads to a second judgement beside it."""
     ASK = "`approve` asks"
     """Without an audit of the staged results, the task fails. Each question needs its own answer."""
     APPROVE = "an approver approves"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from backstream.workflow.approval import record_approval, request_approval
-    from backstream.workflow.audit import audit_run
+    from backstream.workflow.audit import audit_run, judge_again
     from backstream.workflow.dataset_state import refresh_after_run
     from backstream.workflow.demands import describe_final, has_published_rows
     from backstream.workflow.inputs.prepare import prepare_source
@@ -36,6 +36,7 @@ __all__ = [
     "find_plan_of",
     "find_restatements",
     "has_published_rows",
+    "judge_again",
     "note_later_files",
     "plan_run",
     "prepare_source",
@@ -62,6 +63,7 @@ _MODULES = {
     "find_plan_of": "resume",
     "find_restatements": "late_data.restate",
     "has_published_rows": "demands",
+    "judge_again": "audit",
     "note_later_files": "resume",
     "plan_run": "plan.planning",
     "prepare_source": "inputs.prepare",

@@ -6,31 +6,37 @@ The audit result is written before an error is raised.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pandas import DataFrame
 
-from backstream.definition.loader import parse_definition
+from backstream.definition.loader import apply_overrides, load_definition, parse_definition, resolve_paths
 from backstream.definition.model import Definition
+from backstream.definition.run_sections import Quality
 from backstream.errors import BackstreamError, QualityError
-from backstream.eventtime.instants import DAY_MS
+from backstream.eventtime.instants import DAY_MS, SECOND_MS
 from backstream.lake.ledger import list_runs, record_checks, record_run
 from backstream.lake.publication.staged_files import check_staged_files, require_complete_staging
 from backstream.lake.scans import count_rows_by_day
 from backstream.native.small_files import columns_by_group
 from backstream.quality.evidence import READ_OF_QUARANTINE, RunEvidence, count_unreadable
 from backstream.quality.gate import evaluate_suite
+from backstream.quality.suites import hash_expectations
+from backstream.report.formatting import second_text
 from backstream.runs.dataset_state import write_day_totals
 from backstream.runs.input_files import SHOWN
 from backstream.runs.input_notes import REMOVED_HINT
 from backstream.runs.manifest import Manifest, StagedFile, hash_results, load_manifests
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.progress import Phase, keep_phase
-from backstream.runs.results import Audit, Check, CheckOutcome, Verdict
+from backstream.runs.results import Audit, Check, CheckOutcome, LaterAudit, Publication, Verdict
 from backstream.runs.status import RunStatus
 from backstream.runs.table_schemas import (
     IS_SKIPPED,
@@ -50,7 +56,7 @@ from backstream.storage.columns import SMALL_BYTES, load_columns
 from backstream.storage.files import replace_file
 from backstream.storage.stores import Stores, is_in_store, map_files
 from backstream.workflow.dataset_state import compute_day_totals
-from backstream.workflow.demands import is_committed
+from backstream.workflow.demands import has_published_rows, is_committed
 from backstream.workflow.inputs.repeated_positions import find_repeated_positions
 from backstream.workflow.past_windows import load_past_windows
 from backstream.workflow.publish import ledger_row, record_failure, renew_report
@@ -79,7 +85,7 @@ class AuditError(BackstreamError):
 def audit_run(plan: Plan) -> Audit:
     """Check the results of a plan's chunks; write audit frame, sums per day, verdict, and a refusal's report.
 
-    A published run is final: it keeps its audit, which is returned.
+    A published run is final: it keeps its audit, which is returned; see `judge_again`.
 
     Raises:
         StepError: when a chunk has not finished.
@@ -90,11 +96,7 @@ def audit_run(plan: Plan) -> Audit:
     with record_failure(plan), keep_phase(plan.folder, Phase.AUDIT):
         if is_committed(plan):
             return Audit.read(plan.folder.audit_result)
-        try:
-            audit = _evaluate(plan)
-        except OSError:  # of an input file that a check reads
-            require_unchanged_inputs(plan)
-            raise
+        audit = _audit(plan)
         record_checks(plan.home, plan.dataset, audit)
         if not audit.may_publish:
             _refuse(plan, audit)
@@ -102,12 +104,72 @@ def audit_run(plan: Plan) -> Audit:
     return audit
 
 
-def _evaluate(plan: Plan) -> Audit:
+def judge_again(plan: Plan) -> LaterAudit | None:
+    """Judge a published run with the suite and the limits of today, and keep this beside its audit, which stays.
+
+    None if they are those of its audit, or its rows are not published any more.
+
+    Raises:
+        SpecError: when the suite is missing or invalid.
+        PlanError: when an input file that a check reads has changed or is gone.
+    """
+    folder = plan.folder
+    definition = parse_definition(plan.definition, f"plan {plan.run_id}")
+    definition = definition.model_copy(update={"quality": _load_current_quality(plan, definition)})
+    expectations = hash_expectations(definition.quality)
+    is_published = folder.publication.exists() and has_published_rows(plan, Publication.read(folder.publication))
+    if not is_published or Audit.read(folder.audit_result).expectations == expectations:
+        return None
+    known = LaterAudit.read(folder.later_audit)
+    if known is None or known.expectations != expectations:
+        with _explain_inputs(plan):
+            audit, _ = _evaluate(plan, definition)
+        at = second_text(int(time.time() * SECOND_MS))
+        known = LaterAudit(audit.suite, audit.verdict, audit.summary, expectations, at)
+        known.write(folder.later_audit)
+        renew_report(plan)
+    return known
+
+
+def _load_current_quality(plan: Plan, definition: Definition) -> Quality:
+    """Return the section `[quality]` of today; that of the plan if its definition is gone or invalid."""
+    try:
+        current = apply_overrides(load_definition(Path(plan.definition_path)), plan.overrides, plan.mode)
+        return resolve_paths(current, plan.home).quality
+    except BackstreamError:
+        return definition.quality
+
+
+@contextmanager
+def _explain_inputs(plan: Plan) -> Iterator[None]:
+    """Raise an error that names the input files that a check could not read."""
+    try:
+        yield
+    except OSError:
+        require_unchanged_inputs(plan)
+        raise
+
+
+def _audit(plan: Plan) -> Audit:
+    """Judge the staged results of a run, and write audit frame, sums per day, and verdict."""
+    definition = parse_definition(plan.definition, f"plan {plan.run_id}")
+    with _explain_inputs(plan):
+        audit, frame = _evaluate(plan, definition)
+    with replace_file(plan.folder.audit_frame) as draft:
+        frame.to_parquet(draft, index=False)
+    # The pages read these sums as soon as the run is published, which is before its report.
+    write_day_totals(plan.folder.day_totals, compute_day_totals(frame, definition.quality))
+    audit.write(plan.folder.audit_result)
+    return audit
+
+
+def _evaluate(plan: Plan, definition: Definition) -> tuple[Audit, DataFrame]:
+    """Return the audit of the staged results of a run, and its frame."""
     manifests = load_manifests(plan)
     require_complete_staging(plan, manifests)
     for suffix in plan.tables:
         check_staged_files(plan, suffix, manifests)
-    definition = parse_definition(plan.definition, f"plan {plan.run_id}")
+    expectations = hash_expectations(definition.quality)
     with ThreadPoolExecutor(1) as pool:
         # The positions of all input records are compared while the result is read.
         evidence = pool.submit(_load_evidence, plan, definition, manifests)
@@ -123,20 +185,15 @@ def _evaluate(plan: Plan) -> Audit:
         )
     if definition.quality.verify:
         audit = audit.with_check(check_staged_sample(plan, manifests, frame, definition.quality.verify))
-    audit = replace(audit, overridden=plan.gate_override, results=hash_results(manifests))
-    with replace_file(plan.folder.audit_frame) as draft:
-        frame.to_parquet(draft, index=False)
-    # The pages read these sums as soon as the run is published, which is before its report.
-    write_day_totals(plan.folder.day_totals, compute_day_totals(frame, definition.quality))
-    audit.write(plan.folder.audit_result)
-    return audit
+    results = hash_results(manifests)
+    return replace(audit, overridden=plan.gate_override, results=results, expectations=expectations), frame
 
 
 def _load_evidence(plan: Plan, definition: Definition, manifests: Sequence[Manifest]) -> RunEvidence:
     return RunEvidence(
         past=_list_past_rates(plan),
         past_windows=load_past_windows(plan, definition),
-        replaced_by_day=count_rows_by_day(plan.home, plan.dataset, plan.range),
+        replaced_by_day=count_rows_by_day(plan.home, plan.dataset, plan.range, before=plan.run_id),
         unreadable=count_unreadable(_scan_staged(manifests, QUARANTINE, READ_OF_QUARANTINE)),
         repeated=find_repeated_positions(plan, definition),
     )

@@ -23,7 +23,7 @@ from backstream.report.summary import RunSummary
 from backstream.runs.home import Home
 from backstream.runs.manifest import load_manifests
 from backstream.runs.plan import Plan
-from backstream.runs.results import Audit, CheckOutcome, Publication, Receipt
+from backstream.runs.results import Audit, CheckOutcome, LaterAudit, Publication, Receipt
 from backstream.storage.files import write_text
 from backstream.text import ReportFormat
 from backstream.workflow.history import diff_run
@@ -113,6 +113,7 @@ def _gather_context(
         outcomes=_list_outcomes(plan, past),
         delays=delays,
         verification=Receipt.read(plan.folder.verification),
+        later_audit=LaterAudit.read(plan.folder.later_audit),
         unavailable=unavailable,
     )
 

@@ -29,7 +29,8 @@ class RunState:
     A run without a plan has the key of its request as id. `dag_id`, `dag_run_id`, and `task_group` are those of
     Airflow, empty for a run of the command line. `phase` is what the run does now; it is empty for a run
     that has ended. `impact` is the result of a dry run. `dismissal` is that of a run that has left no file since.
-    `not_read` is a sentence about input files that came after the plan of a resumed run.
+    `not_read` is a sentence about input files that came after the plan of a resumed run, and `later_audit` one
+    about a judgement after the publication.
     """
 
     run_id: str
@@ -60,6 +61,7 @@ class RunState:
     approval_until_ms: int | None = None
     dismissal: Dismissal | None = None
     not_read: str = ""
+    later_audit: str = ""
 
     @property
     def is_dismissible(self) -> bool:

@@ -29,7 +29,7 @@ from backstream.runs.progress import (
     load_timings,
 )
 from backstream.runs.requests import RunRequest, load_requests
-from backstream.runs.results import ApprovalRequest, Audit, LaterFiles, Publication
+from backstream.runs.results import ApprovalRequest, Audit, LaterAudit, LaterFiles, Publication
 from backstream.runs.status import (
     RunFacts,
     RunStatus,
@@ -179,6 +179,7 @@ def load_run_state(folder: RunFolder, row: RunRow | None, requests: Requests, no
         approval_requested_ms=asked.asked_at_ms if asked else None,
         approval_until_ms=asked.until_ms if asked else None,
         not_read=str(LaterFiles.read(folder.later_files) or ""),
+        later_audit=str(LaterAudit.read(folder.later_audit) or ""),
     )
 
 
