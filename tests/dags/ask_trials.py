@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import os
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -430,7 +431,7 @@ def _judged_again(run: Run, suite: dict[str, Any]) -> list[Any]:
         run.planned.folder.report.read_text(),
         *(report_text(run.planned, form) for form in ReportFormat),
     ]
-    return [verdict, after == before, run.log.splitlines(), ["udged again on" in text for text in texts]]
+    return [verdict, after == before, run.log.splitlines(), [bool(said.search(text)) for text in texts]]
 
 
 def final(folder: str) -> Any:
