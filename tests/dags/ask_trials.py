@@ -426,6 +426,7 @@ def _judged_again(run: Run, suite: dict[str, Any]) -> list[Any]:
     verdict = run.audit()
     after = [project.rows(), project.states(), project.story(), run.planned.folder.audit_result.read_text()]
     (state,) = list_run_states(project.home, "clicks")
+    said = re.compile(r'udged again on|"later_audit": \{')
     texts = [
         state.later_audit,
         run.planned.folder.report.read_text(),
