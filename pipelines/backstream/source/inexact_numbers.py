@@ -9,13 +9,11 @@ from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 import numpy as np
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
-_TINYINT = range(-128, 128)
 _FULL_DIGITS = {"double": 17, "float": 9}
 """Digits by which many programs write each number of the type."""
 _DOUBTFUL = {
     "double": r"(?:\.?[0-9]){16}|[eE][-+]?[0-9]{3}",
     "float": r"(?:\.?[0-9]){7}|[eE][-+]?[0-9]{2}",
-    "tinyint": r"[0-9]{3}",
 }
 _MAX_DIGITS = 2_000
 NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
@@ -25,7 +23,7 @@ NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 def doubtful_pattern(kind: str) -> str | None:
     """Return the pattern of the numbers that a type may not hold; None for a type that refuses all such numbers.
 
-    Spark's readers refuse whatever an integer type cannot hold, except for `tinyint`: in JSON, 200 becomes -56.
+    Whatever an integer type cannot hold makes its record malformed.
 
     Args:
         kind: the name of a type in Spark SQL.
@@ -48,9 +46,6 @@ def stored_text(text: str, kind: str) -> str | None:
     """
     if scale := _DECIMAL.fullmatch(kind):
         return _rounded_text(Decimal(text), int(scale[2]))
-    if kind == "tinyint":
-        number = int(Decimal(text))
-        return None if number in _TINYINT else str((number + 128) % 256 - 128)
     shortest = _shortest_text(text, kind)
     return None if shortest == text or _has_value(text, shortest, kind) else shortest
 

@@ -37,8 +37,8 @@ from backstream.spark.failures import (
     spark_reason,
 )
 from backstream.spark.java_end import is_end_of_java
-from backstream.spark.preparation.declared_times import convert_declared_times, text_type
 from backstream.spark.preparation.prepared_columns import first_sentence, instant_of_number
+from backstream.spark.preparation.read_types import convert_read_types, read_fields
 from backstream.spark.preparation.settings import MALFORMED, LineFiles, Preparation
 from backstream.spark.preparation.united_types import convert_columns, split_by_types
 from backstream.storage.files import file_uri
@@ -179,7 +179,7 @@ def load_files_of_format(spark: SparkSession, source: Source, paths: Sequence[st
     if source.format in {"parquet", "iceberg"}:
         rows = _round_nanoseconds(rows, paths)
     if source.format in TEXT_FORMATS:
-        return convert_declared_times(rows, declared, source)
+        return convert_read_types(rows, declared, source)
     return rows.withColumn(MALFORMED, F.lit(None).cast("string"))
 
 
@@ -197,8 +197,8 @@ def _declared_columns(source: Source) -> StructType:
 def _reader(spark: SparkSession, source: Source, declared: StructType) -> DataFrameReader:
     reader = spark.read.format(_FORMATS.get(source.format, source.format))
     if source.format in TEXT_FORMATS:
-        texts = [StructField(field.name, text_type(field.dataType)) for field in declared]
-        reader = reader.schema(StructType([*texts, StructField(MALFORMED, StringType())])).option(
+        read = read_fields(declared, source.format)
+        reader = reader.schema(StructType([*read, StructField(MALFORMED, StringType())])).option(
             "columnNameOfCorruptRecord", MALFORMED
         )
     if source.format in {"parquet", "iceberg"}:

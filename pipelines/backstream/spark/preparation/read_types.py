@@ -1,6 +1,7 @@
-"""Convert the declared timestamps and dates of text files, which Spark reads as text.
+"""Convert the declared columns of text files that Spark reads as another type, because its readers guess values.
 
-Spark's readers would guess parts of an instant: for `2024` a day, for `08:00` today, for a number in JSON a unit.
+Timestamps and dates are read as text: the readers would guess parts of an instant, for `2024` a day, for `08:00`
+today, for a number in JSON a unit. In JSON, `tinyint` is read as `smallint`: the reader would make 200 -56.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
+    ByteType,
     DataType,
     DateType,
     MapType,
+    ShortType,
     StringType,
     StructField,
     StructType,
@@ -31,47 +34,63 @@ from backstream.spark.time_texts import instant_of_text, is_local
 
 _PATTERN_OPTIONS = {"timestamp": "timestampformat", "timestamp_ntz": "timestampntzformat", "date": "dateformat"}
 """The options of Spark's reader, in lower case, that have the patterns of types."""
+_TIMES = (TimestampType, TimestampNTZType, DateType)
 _TEXT = "prepared_text_of_"
-"""Beginning of the names of columns with the texts of declared times."""
+"""Beginning of the names of columns with the values as which Spark reads those of declared types."""
 
 
-def text_type(kind: DataType) -> DataType:
-    """Return a type with text in place of timestamps and dates."""
+def read_fields(declared: StructType, text_format: str) -> list[StructField]:
+    """Return the declared columns with the types as which Spark reads them.
+
+    Args:
+        declared: the declared columns.
+        text_format: `json`, or `csv`, whose reader refuses 200 as `tinyint`.
+    """
+    own = ByteType if text_format == "csv" else ()
+    return [
+        field if isinstance(field.dataType, own) else StructField(field.name, _read_type(field.dataType))
+        for field in declared.fields
+    ]
+
+
+def _read_type(kind: DataType) -> DataType:
+    """Return the type as which Spark reads a type in JSON."""
     match kind:
+        case ByteType():
+            return ShortType()
         case TimestampType() | TimestampNTZType() | DateType():
             return StringType()
         case StructType():
-            return StructType([StructField(field.name, text_type(field.dataType)) for field in kind.fields])
+            return StructType([StructField(field.name, _read_type(field.dataType)) for field in kind.fields])
         case ArrayType():
-            return ArrayType(text_type(kind.elementType))
+            return ArrayType(_read_type(kind.elementType))
         case MapType():
-            return MapType(kind.keyType, text_type(kind.valueType))
+            return MapType(kind.keyType, _read_type(kind.valueType))
     return kind
 
 
-def convert_declared_times(rows: DataFrame, declared: StructType, source: Source) -> DataFrame:
-    """Return rows of text files with their declared types; a record with a text that is no time is malformed.
+def convert_read_types(rows: DataFrame, declared: StructType, source: Source) -> DataFrame:
+    """Return rows of text files with the declared types; a value without such a type makes its record malformed.
 
     If the column is the event time or the arrival time of the source, the record is not malformed: its text is in
     `EVENT_TEXT` or `ARRIVAL_TEXT`, and its columns are in `RECORD`.
 
     Args:
-        rows: the rows, whose columns have the types of `text_type`.
+        rows: the rows, whose columns are `read_fields`.
         declared: the declared columns.
         source: the source; its options of Spark's reader can have patterns.
     """
     patterns = {name.lower(): value for name, value in source.options.items()}
-    times = {
-        field.name: field.dataType for field in declared.fields if text_type(field.dataType) != field.dataType
-    }
-    if not times:
+    read = {field.name: field.dataType for field in rows.schema.fields}
+    changed = {field.name: field.dataType for field in declared.fields if read[field.name] != field.dataType}
+    if not changed:
         return rows
-    own_paths = _paths_of_times(source, times)
+    own_paths = _paths_of_times(source, changed)
     names = rows.columns
-    texts = rows.withColumnsRenamed({name: f"{_TEXT}{name}" for name in times})
+    texts = rows.withColumnsRenamed({name: f"{_TEXT}{name}" for name in changed})
     # The instants are columns, so that Spark parses a text once, although the condition uses the instant, too.
     instants = texts.withColumns(
-        {name: _value_of(_column(f"{_TEXT}{name}"), kind, patterns) for name, kind in times.items()}
+        {name: _value_of(_column(f"{_TEXT}{name}"), kind, patterns) for name, kind in changed.items()}
     )
     are_lost = [
         _is_lost(
@@ -80,10 +99,14 @@ def convert_declared_times(rows: DataFrame, declared: StructType, source: Source
             kind,
             [path[1:] for path in own_paths.values() if path[0] == name],
         )
-        for name, kind in times.items()
+        for name, kind in changed.items()
     ]
     written = F.struct(
-        *(_column(f"{_TEXT}{name}" if name in times else name).alias(name) for name in names if name != MALFORMED)
+        *(
+            _column(f"{_TEXT}{name}" if name in changed else name).alias(name)
+            for name in names
+            if name != MALFORMED
+        )
     )
     is_malformed, record = reduce(Column.__or__, are_lost), F.to_json(written, {"ignoreNullFields": "false"})
     malformed = F.coalesce(F.col(MALFORMED), F.when(is_malformed, record)).alias(MALFORMED)
@@ -96,7 +119,7 @@ def convert_declared_times(rows: DataFrame, declared: StructType, source: Source
     )
 
 
-def _paths_of_times(source: Source, times: Mapping[str, DataType]) -> dict[str, tuple[str, ...]]:
+def _paths_of_times(source: Source, columns: Mapping[str, DataType]) -> dict[str, tuple[str, ...]]:
     """Return the paths of declared times that are a time of the source, by `EVENT_TEXT` and `ARRIVAL_TEXT`.
 
     A transformation or a derived column can change them before they are that time.
@@ -106,20 +129,20 @@ def _paths_of_times(source: Source, times: Mapping[str, DataType]) -> dict[str, 
     for column, expression in ((EVENT_TEXT, source.event_time), (ARRIVAL_TEXT, source.arrival_time)):
         if expression is None or source.transform:
             continue
-        for path in _list_time_paths(times):
+        for path in _list_time_paths(columns):
             forms = {".".join(path), ".".join(map(quote_column, path))}
             if expression.lower() in map(str.lower, forms) and path[0].lower() not in derived:
                 paths[column] = path
     return paths
 
 
-def _list_time_paths(times: Mapping[str, DataType]) -> Iterator[tuple[str, ...]]:
+def _list_time_paths(columns: Mapping[str, DataType]) -> Iterator[tuple[str, ...]]:
     """Yield the paths of times in columns, also in structs."""
-    for name, kind in times.items():
+    for name, kind in columns.items():
         if isinstance(kind, StructType):
             inner = {field.name: field.dataType for field in kind}
             yield from ((name, *path) for path in _list_time_paths(inner))
-        elif isinstance(text_type(kind), StringType) and not isinstance(kind, StringType):
+        elif isinstance(kind, _TIMES):
             yield (name,)
 
 
@@ -131,8 +154,8 @@ def _text_of_lost_time(path: Sequence[str]) -> Column:
 
 
 def _value_of(text: Column, kind: DataType, patterns: Mapping[str, str]) -> Column:
-    """Return a value of a declared type by its value with texts; a text that is no time becomes null."""
-    if text_type(kind) == kind:
+    """Return a value of a declared type by the value that Spark reads; one that has no such type becomes null."""
+    if _read_type(kind) == kind:
         return text
     match kind:
         case StructType():
@@ -144,6 +167,8 @@ def _value_of(text: Column, kind: DataType, patterns: Mapping[str, str]) -> Colu
             return F.transform(text, lambda each: _value_of(each, kind.elementType, patterns))
         case MapType():
             return F.transform_values(text, lambda _, value: _value_of(value, kind.valueType, patterns))
+        case ByteType():
+            return text.try_cast(kind)
     return _time(text, kind, patterns)
 
 
@@ -159,7 +184,7 @@ def _time(text: Column, kind: DataType, patterns: Mapping[str, str]) -> Column:
 
 
 def _is_lost(text: Column, value: Column, kind: DataType, left_out: Sequence[Sequence[str]] = ()) -> Column:
-    """Return whether a text in a value is no time, and is null in the value of the declared type.
+    """Return whether a part of a value that Spark reads is null in the value of the declared type.
 
     `left_out` are paths of times in the value that do not count; an empty path is the value itself.
     """
@@ -175,7 +200,7 @@ def _is_lost(text: Column, value: Column, kind: DataType, left_out: Sequence[Seq
                     [path[1:] for path in left_out if path[0] == each.name],
                 )
                 for each in kind
-                if text_type(each.dataType) != each.dataType
+                if _read_type(each.dataType) != each.dataType
             )
             return reduce(Column.__or__, lost)
         case ArrayType():
