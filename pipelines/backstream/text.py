@@ -107,18 +107,26 @@ def describe_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list
 
     The value of a missing key is `absent`.
     """
-    before, after = dict(_flat(old, "")), dict(_flat(new, ""))
+    before, after = (
+        {key: json.dumps(value, ensure_ascii=False) for key, value in list_values(content)}
+        for content in (old, new)
+    )
     changed = sorted(key for key in {*before, *after} if before.get(key) != after.get(key))
     return [f"{key}: {before.get(key, 'absent')} -> {after.get(key, 'absent')}" for key in changed]
 
 
-def _flat(content: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
-    """Return dotted keys with their values as JSON; lists are values."""
+def list_values(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted keys of a definition with their values, e.g., `source.sources[0].path`.
+
+    A list is a value, unless it is a list of tables.
+    """
     for key, value in content.items():
         if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{prefix}{key}.")
+            yield from list_values(value, f"{prefix}{key}.")
+        elif isinstance(value, list) and value and all(isinstance(each, Mapping) for each in value):
+            yield from list_values({f"{key}[{at}]": each for at, each in enumerate(value)}, prefix)
         else:
-            yield f"{prefix}{key}", json.dumps(value, ensure_ascii=False)
+            yield f"{prefix}{key}", value
 
 
 class RowFormat(StrEnum):

@@ -6,11 +6,15 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
+from backstream.errors import NO_RETRY_STATUS
 from backstream.spark.java_end import list_java_calls
+from backstream.workflow.java_end import explain_java_end
 
 DEFINITION = """
 name = "ends"
@@ -35,7 +39,7 @@ RANGE = ("--since", "2024-03-01", "--until", "2024-03-02")
     ("key", "setting"),
     [("source.where", f'where = "{EXIT} is null"'), ("source.derive.d", f'derive = {{ d = "{EXIT}" }}')],
 )
-@pytest.mark.parametrize("command", [("run", *RANGE), ("check", "--sample", "5")])
+@pytest.mark.parametrize("command", [("run", *RANGE), ("preview", *RANGE), ("check", "--sample", "5")])
 def test_the_end_of_java_is_one_sentence(tmp_path: Path, key: str, setting: str, command: tuple[str, ...]) -> None:
     (tmp_path / "in").mkdir()
     rows = [{"at": f"2024-03-01T0{n}:00:00Z", "n": n} for n in range(1, 4)]
@@ -72,3 +76,35 @@ def test_calls_of_java_are_found_by_their_key() -> None:
         "source.where": "try_reflect",
         "source.sources[0].derive.d": "REFLECT",
     }
+
+
+@pytest.mark.slow
+def test_a_job_of_airflow_says_that_java_ended(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.json").write_text('{"at": "2024-03-01T01:00:00Z", "n": 1}\n')
+    definition = tmp_path / "ends.toml"
+    definition.write_text(DEFINITION.format(folder=tmp_path, setting=f'where = "{EXIT} is null"'))
+
+    ended = subprocess.run(
+        [sys.executable, "-m", "backstream.jobs.prepare", "--definition", str(definition)],
+        env={**os.environ, "BACKSTREAM_HOME": str(tmp_path / "home")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert ended.returncode == NO_RETRY_STATUS
+    message = ended.stderr.partition("SpecError: ")[2]
+    assert message.startswith("the Java of Spark ended with status 1: source.where calls java_method")
+    assert "Traceback" not in ended.stderr
+
+
+def test_errors_do_not_wait_while_java_runs(spark: SparkSession) -> None:
+    assert spark.range(1).count() == 1  # Java runs
+    started_s = time.monotonic()
+
+    with pytest.raises(KeyError), explain_java_end(lambda: ({}, "a.toml")):
+        raise KeyError
+
+    assert time.monotonic() - started_s < 0.5  # seconds

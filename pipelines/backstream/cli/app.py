@@ -9,11 +9,11 @@ import logging
 import os
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -25,6 +25,7 @@ from backstream.runs.plan import Mode
 from backstream.runs.settings import misspelt_variables, provide_settings
 from backstream.storage.traces import describe_error, keep_trace
 from backstream.text import print_text
+from backstream.workflow.java_end import explain_java_end
 from backstream.workflow.requested_range import RangeNames
 
 app = typer.Typer(
@@ -139,7 +140,7 @@ def report_errors(definition: str | None = None) -> Iterator[None]:
     `definition` is the argument of a command that may start Spark: its calls of Java can end Java.
     """
     try:
-        with _explain_java_end(definition):
+        with explain_java_end(lambda: _find_content(definition)):
             yield
     except (typer.Exit, typer.Abort, typer.BadParameter):
         raise
@@ -156,24 +157,12 @@ def report_errors(definition: str | None = None) -> Iterator[None]:
         raise typer.Exit(1) from None
 
 
-@contextmanager
-def _explain_java_end(definition: str | None) -> Iterator[None]:
-    """Raise a readable error in place of any that is unexpected, if Spark's Java has ended."""
-    try:
-        yield
-    except (BackstreamError, typer.Exit, typer.Abort, typer.BadParameter):
-        raise
-    except Exception as error:
-        if "pyspark" not in sys.modules:
-            raise
-        from backstream.spark.java_end import java_end_error
-
-        file = None if definition is None else find_definition(definition)
-        content = {} if file is None else tomllib.loads(file.read_text(encoding="utf-8"))
-        ended = java_end_error(error, content, str(file or "the driver on this machine"))
-        if ended is None:
-            raise
-        raise ended from None
+def _find_content(definition: str | None) -> tuple[Mapping[str, Any], str]:
+    """Return the keys of a definition and its file, for an error; none if it is unknown."""
+    if definition is None:
+        return {}, "the driver on this machine"
+    file = find_definition(definition)
+    return tomllib.loads(file.read_text(encoding="utf-8")), str(file)
 
 
 def _find_traces() -> Path:

@@ -54,7 +54,7 @@ def preview_command(
     """
     from backstream.workflow.preview.preview import preview_run
 
-    with report_errors():
+    with report_errors(definition):
         share = None if keys is None else _parse_share(keys)
         requested = parse_range(since, until, time_zone, OPTION_NAMES)
         require_range_of_days(requested.interval)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from backstream.runs.home import Home
 from backstream.runs.plan import Mode
 from backstream.spark.session import session_in, submitted_context
 from backstream.text import print_text
+from backstream.workflow.java_end import explain_java_end
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,7 +49,10 @@ def _prepare(options: argparse.Namespace) -> None:
     home = Home.from_environment()
     # Executors can't write into a home that they don't share.
     master = "" if home.is_shared else "local[*]"
-    prepared = prepare_source(path, home, lambda: session_in(submitted_context(name, master)), _print_line, needed)
+    with explain_java_end(lambda: (tomllib.loads(path.read_text(encoding="utf-8")), str(path))):
+        prepared = prepare_source(
+            path, home, lambda: session_in(submitted_context(name, master)), _print_line, needed
+        )
     if prepared is None:
         _print_line("no new files to prepare")
 

@@ -30,6 +30,7 @@ from backstream.spark.native.engine import executor_java_options
 from backstream.spark.session import session_in, submitted_context
 from backstream.spark.shared_folder import count_executors, require_visible_files
 from backstream.text import print_text
+from backstream.workflow.java_end import explain_java_end
 
 _PROGRESS_INTERVAL_S = 20.0
 
@@ -55,7 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _replay_plan(location: str, chunk_ids: Sequence[str], has_catalog: bool) -> None:
     plan = Plan.load(location)
-    with _record_failure(plan) if has_catalog else nullcontext():
+    ended = explain_java_end(lambda: (plan.definition, plan.definition_path))
+    with _record_failure(plan) if has_catalog else nullcontext(), ended:
         _replay(plan, chunk_ids, has_catalog)
 
 

@@ -6,9 +6,8 @@ import errno
 import os
 import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import (
@@ -26,9 +25,10 @@ from pyspark.sql import SparkSession
 from backstream.errors import ContractError, HeapError, SpecError
 from backstream.runs.plan import Plan
 from backstream.spark.heap import OUT_OF_MEMORY_STATUS, SETTING
-from backstream.spark.java_end import message_of, status_after
+from backstream.spark.java_end import end_status, message_of
 from backstream.spark.source import NOT_UTF8
 from backstream.storage.files import file_uri, write_text
+from backstream.text import list_values
 
 _OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
 _MAX_REASON = 400
@@ -63,7 +63,7 @@ def explain_heap_errors(spark: SparkSession, plan: Plan, by: str = SETTING) -> I
 
 def _is_out_of_memory(error: Exception) -> bool:
     """Return whether Java ran out of memory: by its error, or by its exit status if it ended without an error."""
-    return _OUT_OF_MEMORY in message_of(error) or status_after(error) == OUT_OF_MEMORY_STATUS
+    return _OUT_OF_MEMORY in message_of(error) or end_status() == OUT_OF_MEMORY_STATUS
 
 
 REFUSALS = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS))
@@ -105,21 +105,13 @@ def expression_error(error: PySparkException, chunks: str, plan: Plan) -> SpecEr
             f"could not compute {chunks}: {reason} ({plan.definition_path}, source)\n\nhint: {_UTF8_HINT}"
         )
     named = f" in {fragment!r}" if fragment else ""
-    key = next(_find_keys(plan.definition, fragment), None) if fragment else None
+    keys = (key for key, value in list_values(plan.definition) if fragment and fragment in str(value))
+    key = next(keys, None)
     advice = "" if isinstance(error, AnalysisException) else f": {EXPRESSION_HINT}"
     return SpecError(
         f"could not compute {chunks}: {reason}{named}\n\n"
         f"hint: change {key or 'the expression'} in {plan.definition_path}{advice}"
     )
-
-
-def _find_keys(content: Mapping[str, Any], fragment: str) -> Iterator[str]:
-    """Yield the dotted keys of a definition whose text contains a part of an expression."""
-    for key, value in content.items():
-        if isinstance(value, Mapping):
-            yield from (f"{key}.{inner}" for inner in _find_keys(value, fragment))
-        elif isinstance(value, str) and fragment in value:
-            yield key
 
 
 _UTF8_HINT = "set source.prepare = true, so that records with such a text go to quarantine"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from py4j.protocol import Py4JNetworkError
+from py4j.java_gateway import JavaGateway
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
 
 from backstream.errors import BackstreamError, JobError, SpecError
+from backstream.text import list_values
 
 _JAVA_CALL = re.compile(r"\b(java_method|(?:try_)?reflect)`?\s*\(", re.IGNORECASE)
 """A call of a function of Spark that calls any method of Java."""
@@ -27,7 +29,6 @@ _STOPPED = (
 """Texts of errors that a caller gets while Java ends."""
 _DISCONNECTED = (Py4JNetworkError, ConnectionError)
 _END_S = 15.0
-_UNKNOWN_END_S = 1.0
 
 
 def message_of(error: Exception) -> str:
@@ -45,29 +46,39 @@ def is_end_of_java(error: Exception) -> bool:
     return is_unknown or any(text in message for text in _STOPPED)
 
 
-def status_after(error: Exception) -> int | None:
-    """Return the exit status of Spark's Java after an error; None if Java runs, or this process started none."""
+def end_status() -> int | None:
+    """Return the exit status of Spark's Java if it ends; None if it runs, or this process did not start it."""
     gateway = SparkContext._gateway  # noqa: SLF001 - only the gateway has the process
     java: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if gateway is None or java is None or not _is_ending(gateway):
+        return None
     try:
-        # PySpark calls Java to convert an error of Java. If Java ends then, the error can be any.
-        return None if java is None else java.wait(_END_S if is_end_of_java(error) else _UNKNOWN_END_S)
+        return java.wait(_END_S)
     except subprocess.TimeoutExpired:
         return None
 
 
-def java_end_error(error: Exception, content: Mapping[str, Any], place: str) -> BackstreamError | None:
+def _is_ending(gateway: JavaGateway) -> bool:
+    """Return whether Java runs its shutdown hooks, or does not reply."""
+    try:
+        return bool(gateway.jvm.org.apache.spark.util.ShutdownHookManager.inShutdown())
+    except (Py4JError, *_DISCONNECTED):
+        return True
+
+
+def java_end_error(find_definition: Callable[[], tuple[Mapping[str, Any], str]]) -> BackstreamError | None:
     """Return the error to raise if Spark's Java has ended; None if it runs, or there is none.
 
     Args:
-        error: the error that a caller got.
-        content: the keys of a definition; its calls of Java are the likeliest cause.
-        place: the file of the definition, for messages.
+        find_definition: returns the keys of the definition, of which calls of Java are the likeliest cause,
+            and its file.
     """
-    status = status_after(error)
-    if status is None:
+    gateway = SparkContext._gateway  # noqa: SLF001 - PySpark has no public name for it
+    if gateway is None or not _is_ending(gateway):
         return None
-    ended = f"the Java of Spark ended with status {status}"
+    status = end_status()
+    ended = "the Java of Spark ended" + ("" if status is None else f" with status {status}")
+    content, place = find_definition()
     calls = dict(list_java_calls(content))
     if calls:
         named = ", ".join(f"{key} calls {name}" for key, name in calls.items())
@@ -79,12 +90,8 @@ def java_end_error(error: Exception, content: Mapping[str, Any], place: str) -> 
     )
 
 
-def list_java_calls(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def list_java_calls(content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the dotted keys of a definition whose SQL calls Java, and the name of the function."""
-    for key, value in content.items():
-        if isinstance(value, Mapping):
-            yield from list_java_calls(value, f"{prefix}{key}.")
-        elif isinstance(value, list):
-            yield from list_java_calls({f"{key}[{at}]": each for at, each in enumerate(value)}, prefix)
-        elif isinstance(value, str) and (match := _JAVA_CALL.search(value)):
-            yield f"{prefix}{key}", match[1]
+    for key, value in list_values(content):
+        if match := _JAVA_CALL.search(str(value)):
+            yield key, match[1]
