@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import resource
+import subprocess
+import sys
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -98,3 +101,29 @@ def test_a_run_with_a_billion_possible_windows_ends_soon(
     assert time.monotonic() - started < 240  # seconds, on a busy machine
     used_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb) / 1_024
     assert used_mb < 1_000
+
+
+@pytest.mark.slow
+def test_ten_years_need_no_more_memory_and_time_than_a_day(tmp_path: Path) -> None:
+    """The heap is as small as that for the day; with more of it, Java only collects its garbage later."""
+    definition = write_dataset(tmp_path, "spark")
+    ranges = {"day": ("2016-12-01", "2016-12-02"), "years": ("2016-12-01", "2026-11-29")}
+    seconds = {}
+    for name, (since, until) in ranges.items():
+        started = time.monotonic()
+        ended = subprocess.run(
+            [sys.executable, "-m", "backstream.cli", "run", str(definition), "--since", since, "--until", until],
+            env={
+                **os.environ,
+                "BACKSTREAM_HOME": str(tmp_path / name),
+                "BACKSTREAM_DRIVER_MEMORY": "512m",
+            },
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        seconds[name] = time.monotonic() - started
+        assert ended.returncode == 0, ended.stderr
+
+    assert seconds["years"] < 2 * seconds["day"] + 10
