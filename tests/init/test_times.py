@@ -245,6 +245,22 @@ REFUSALS: Mapping[str, tuple[Sequence[Mapping[str, Any]], str]] = {
             "hint: write a definition with --event-time ts, and complete event_time_pattern\n"
         ),
     ),
+    "weeks of ISO 8601": (
+        [{"ts": f"2024-W09-5T08:00:{number:02}Z"} for number in range(60)],
+        (
+            "  the likeliest is ts, e.g., '2024-W09-5T08:00:00Z'\n"
+            "  the columns are ts\n\n"
+            "hint: write a definition with --event-time ts, and complete event_time_pattern\n"
+        ),
+    ),
+    "quarters": (
+        [{"ts": f"2024 Q1 05 08:00:{number:02}"} for number in range(60)],
+        (
+            "  the likeliest is ts, e.g., '2024 Q1 05 08:00:00'\n"
+            "  the columns are ts\n\n"
+            "hint: write a definition with --event-time ts, and complete event_time_pattern\n"
+        ),
+    ),
     "a date before a long text": (
         [{"ts": f"2024-03-01 08:{number:02} {'x' * 999}"} for number in range(60)],
         (

@@ -21,6 +21,8 @@ _OFFSET = re.compile(r"([+-]\d{2}(?::?\d{2})?|[A-Z][a-z]+/[A-Za-z_]+(?:/[A-Za-z_
 _OFFSET_BEFORE_YEAR = re.compile(r"( ?)([+-]\d{2}:?\d{2})(?= \d{4}$)")
 """The offset of `Mar 01 08:00:00 +0000 2024`, the order of C's `ctime`."""
 _CLOCK_WORDS = {"h", "hrs", "uhr"}
+_WEEKS_AND_QUARTERS = {"w", "wk", "week", "kw", "cw", "q", "qtr", "quarter"}
+"""Words before a number that is no month, as in the ISO week date `2024-W09-5`."""
 _MAX_LENGTH = 60
 """Maximum length of a text that is taken for a time."""
 _HAS_CLOCK = re.compile(r":\d{2}|(?:[T _-]|\d{8})\d{4,6}", re.IGNORECASE)
@@ -124,7 +126,8 @@ def _split_at_zone(text: str, zone: re.Match[str] | None) -> list[_Item] | None:
     if zone:
         items.append(_Item("offset", zone[1]))
         items += [_Item("literal", zone[2])] if zone[2] else []
-    return items if _numbers_left(items) == 0 else None
+    has_week = any(item.kind == "literal" and item.text.lower() in _WEEKS_AND_QUARTERS for item in items)
+    return items if _numbers_left(items) == 0 and not has_week else None
 
 
 def _numbers_left(items: Sequence[_Item]) -> int:
