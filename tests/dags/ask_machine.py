@@ -7,17 +7,18 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any, ClassVar, cast
+from unittest.mock import patch
 
 import hypothesis
 import pyarrow.parquet as pq
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
-from tests.dags.ask_trials import Project, Run
+from tests.dags.ask_trials import Project, Run, Store
 from tests.workflow.conftest import LENIENT
 from tests.workflow.history import at, write_clicks
 from tests.workflow.publishing import counts, stage_counts
@@ -26,8 +27,15 @@ Sequences = Sequence[Sequence[tuple[str, dict[str, Any]]]]
 Content = dict[int, tuple[str, Counter[Any]]]
 """The rows that readers see, by day: their run, and the count of each page and window start."""
 
-SLOTS = [("reprocess", "same"), ("backfill", "same"), ("reprocess", "other")]
-"""The Dag runs that exist at a time; two of them have one run id."""
+Slot = tuple[str, str, str]
+SLOTS: list[Slot] = [
+    ("reprocess", "same", ""),
+    ("backfill", "same", ""),
+    ("reprocess", "other", ""),
+    ("own", "same", "one"),
+    ("own", "same", "two"),
+]
+"""The runs that exist at a time: DAG, run id, and task group. Most have one run id."""
 RANGES = [(1, 2), (2, 3), (1, 3)]
 TASKS = ["plan", "replay", "audit", "ask", "publish", "report"]
 WORKING = ["replay", "audit", "ask", "answer", "publish", "report"]
@@ -35,12 +43,24 @@ LEFT_OUT = st.sampled_from(["nothing", "nothing", "nothing", "nothing", "nothing
 """The task that is marked as success in place of its work."""
 POLICIES = ["always", "never", "restatement", "warn"]
 OVERRIDE = "the feed was down"
+MODES = ["as defined", "as defined", "replay"]
+DEATHS = {
+    "before the commit": "backstream.lake.publication.publish.append_side_tables",
+    "before the ledger row": "backstream.workflow.publish.record_run",
+    "before its file": "backstream.runs.results.Publication.write",
+    "after its file": "backstream.workflow.publish.expire_side_table_snapshots",
+}
+"""The function in whose place a task of `publish` is killed."""
 LIMITS = {"pass": ("critical", 0), "warn": ("warning", 5), "fail": ("critical", 5)}
 """The severity of the only check, and the least records without a fate that it wants; there are none."""
 PIECES = {
     name: [(at(f"{day} {hour}:00"), at(f"{day} {hour}:01"), "B", 100 * day + hour, name) for day in days]
     for name, hour, days in (("one", 7, (1,)), ("two", 8, (2,)), ("both", 9, (1, 2)))
 }
+
+
+class Killed(BaseException):
+    """What happens to a process that gets SIGKILL: no code of the product runs any more."""
 
 
 @dataclass
@@ -57,10 +77,11 @@ class Known:
     questions: int = 0
     answer: tuple[int, bool] | None = None
     published: str = ""
-    before: Content = field(default_factory=dict)
     events: int = 0
     is_reported: bool = False
     is_undone: bool = False
+    is_silent: bool = False
+    """True if its commit is in the table, and `publish` was killed before it told anyone."""
 
     @property
     def days(self) -> range:
@@ -94,11 +115,12 @@ class People(RuleBasedStateMachine):
         self.folder = TemporaryDirectory(prefix="people")
         self.project = Project(Path(self.folder.name) / "own")
         self.edits = {"when": "always", "delay": '"10m"'}
+        self.suite = "pass"
         self.path = self._define()
-        self.slots: dict[tuple[str, str], Run] = {}
+        self.slots: dict[Slot, Run] = {}
         self.known: dict[str, Known] = {}
         self.content: Content = {}
-        self.commits: list[tuple[str, range]] = []
+        self.commits: list[tuple[str, range, Content]] = []
         self.time = 0
 
     def teardown(self) -> None:
@@ -113,34 +135,65 @@ class People(RuleBasedStateMachine):
         override=st.booleans(),
         left_out=LEFT_OUT,
         last=st.sampled_from([*WORKING, "report", "report"]),
+        mode=st.sampled_from(MODES),
+        approval=st.sampled_from(["as defined", "as defined", *POLICIES]),
     )
     def start(
-        self, slot: tuple[str, str], days: tuple[int, int], left_out: str, last: str, *, override: bool
+        self,
+        slot: Slot,
+        days: tuple[int, int],
+        left_out: str,
+        last: str,
+        mode: str = "as defined",
+        approval: str = "as defined",
+        *,
+        override: bool,
     ) -> None:
         """Start a Dag run, which Airflow executes up to a task; one with this id is deleted before."""
-        (since, until), (kind, run_id) = days, slot
+        (since, until), (kind, run_id, group) = days, slot
         form = {"since": f"2024-03-0{since}T00:00:00Z", "until": f"2024-03-0{until}T00:00:00Z"}
         form["reason"] = f"reason {self.time}"
-        if override and kind == "reprocess":
-            form["gate_override"] = OVERRIDE
-        self.slots[slot] = Run(self.project, self.path, run_id, form, kind)
+        if kind != "backfill":
+            form |= {"mode": mode, "approval": approval} | ({"gate_override": OVERRIDE} if override else {})
+        # The task groups of a Dag run are created with it, and share the id of its creation.
+        others = [run for other, run in self.slots.items() if group and other[:2] == slot[:2] and other != slot]
+        is_joined = bool(others) and slot not in self.slots
+        store = others[0].store if is_joined else Store()
+        if group and not is_joined:
+            for other in others:
+                self.slots.pop((kind, run_id, other.group))
+        self.slots[slot] = Run(self.project, self.path, run_id, form, kind, store, group=group)
         self._do("plan", slot)
         for task in WORKING[: WORKING.index(last) + 1]:
             if task != left_out:
                 self._do(task, slot)
 
     @rule(slot=st.sampled_from(SLOTS), task=st.sampled_from(TASKS))
-    def repeat(self, slot: tuple[str, str], task: str) -> None:
+    def repeat(self, slot: Slot, task: str) -> None:
         """Run or clear any task, in any order: those before it were marked as success, or ran."""
         self._do(task, slot)
 
-    @rule(slot=st.sampled_from(SLOTS), is_approved=st.booleans())
-    def answer(self, slot: tuple[str, str], *, is_approved: bool) -> None:
-        """Answer the question of a run, if it has one."""
-        self._do("answer", slot, is_approved=is_approved)
+    @rule(slot=st.sampled_from(SLOTS), is_approved=st.booleans(), by=st.sampled_from(["ada", "ada", ""]))
+    def answer(self, slot: Slot, by: str = "ada", *, is_approved: bool) -> None:
+        """Answer the question of a run, if it has one, or let its time pass: then nobody has approved."""
+        self._do("answer", slot, is_approved=is_approved and bool(by), by=by)
+
+    @rule(slot=st.sampled_from(SLOTS), replan=st.booleans())
+    def clear_plan(self, slot: Slot, *, replan: bool) -> None:
+        """Clear `plan`, with another configuration: Airflow's Backfill overwrites it in place."""
+        if slot in self.slots:
+            self.slots[slot].form = {**self.slots[slot].form, "replan": replan}
+            self._do("plan", slot)
+
+    @rule(slot=st.sampled_from(SLOTS), death=st.sampled_from([*DEATHS]), is_retried=st.booleans())
+    def kill(self, slot: Slot, death: str, *, is_retried: bool) -> None:
+        """Kill `publish` at some point of its work, and let Airflow retry it or not."""
+        self._do("publish", slot, death=death)
+        if is_retried:
+            self._do("publish", slot)
 
     @rule(slot=st.sampled_from(SLOTS), left_out=LEFT_OUT)
-    def go_on(self, slot: tuple[str, str], left_out: str) -> None:
+    def go_on(self, slot: Slot, left_out: str) -> None:
         """Execute all tasks of a run, one of which is marked as success."""
         for task in WORKING:
             if task != left_out:
@@ -155,6 +208,7 @@ class People(RuleBasedStateMachine):
     @rule(verdict=st.sampled_from([*LIMITS]))
     def edit_suite(self, verdict: str) -> None:
         """Edit the suite so that it has another verdict."""
+        self.suite = verdict
         severity, least = LIMITS[verdict]
         (check,) = cast("list[dict[str, Any]]", LENIENT["expectations"])
         kwargs = {"column": "unaccounted", "min_value": least}
@@ -173,32 +227,36 @@ class People(RuleBasedStateMachine):
     @precondition(lambda self: self.commits)
     @rule(back=st.integers(0, 3))
     def roll_back(self, back: int) -> None:
-        """Roll back one of the newest published runs."""
+        """Roll back one of the newest commits; that of a rollback is its undoing."""
         from backstream.workflow.history import rollback_run
 
-        run_id, days = self.commits[max(-len(self.commits), -1 - back)]
-        known, newest = self.known[run_id], self.commits[-1:]
-        was_undone = known.is_undone
+        run_id, days, before = self.commits[max(-len(self.commits), -1 - back)]
+        undo_id = f"rollback-{run_id}"
+        was_undone = any(commit == undo_id for commit, _, _ in self.commits)
         if self._try(lambda: rollback_run(self.project.home, run_id))[0] and not was_undone:
-            overlapping = [each for each, other in self.commits if set(other) & set(days)]
-            assert overlapping[-1] == run_id, (run_id, newest)
-            known.is_undone = True
+            overlapping = [each for each, other, _ in self.commits if set(other) & set(days)]
+            assert overlapping[-1] == run_id, (run_id, overlapping)
+            now = {day: self.content[day] for day in days if day in self.content}
             for day in days:
-                self._put(day, known.before.get(day))
-            self.commits.append((run_id, days))
+                self._put(day, before.get(day))
+            self.commits.append((undo_id, days, now))
+            own = run_id.replace("rollback-", "")
+            self.known[own].is_undone = undo_id.count("rollback-") % 2 == 1
+            People.steps["rolled back" if self.known[own].is_undone else "rollback undone"] += 1
 
     @rule(slot=st.sampled_from(SLOTS), is_end=st.booleans())
-    def end(self, slot: tuple[str, str], *, is_end: bool) -> None:
+    def end(self, slot: Slot, *, is_end: bool) -> None:
         """Let Airflow end a Dag run, or let it run again."""
         from backstream.orchestration import run_ends
 
         record = run_ends.on_dag_run_success if is_end else run_ends.on_dag_run_running
         dag_run = SimpleNamespace(dag_id=f"{slot[0]}_clicks", run_id=slot[1])
+        # All runs of the task groups of a Dag run end with it.
         self._observe("end" if is_end else "continue", lambda: record(dag_run))
 
     # The tasks and what the model expects of them
 
-    def _do(self, task: str, slot: tuple[str, str], **values: Any) -> None:
+    def _do(self, task: str, slot: Slot, **values: Any) -> None:
         run = self.slots.get(slot)
         if run is None or not (run.file or task == "plan"):
             return
@@ -267,10 +325,14 @@ class People(RuleBasedStateMachine):
         if known.published:
             assert not is_done or verdict == known.published
             assert file.read_text() == before, "the audit of a published run changed"
+            later = known.plan.folder.later_audit
+            if is_done and later.exists() and "judged again" in run.log:
+                People.steps["judged again"] += 1
+                assert json.loads(later.read_text())["verdict"] == self.suite
         elif is_done or (file.exists() and file.read_text() != before):
             assert known.staged is not None, "what was not staged was audited"
             # An audit with the same content is the same audit: an approval of it still counts.
-            known.audits += file.read_text() != before
+            known.audits += _seen_by_approvers(file.read_text()) != _seen_by_approvers(before)
             known.verdict = json.loads(file.read_text())["verdict"]
 
     def _ask(self, run: Run) -> None:
@@ -284,37 +346,55 @@ class People(RuleBasedStateMachine):
             status = self._statuses()[known.plan.run_id]
             assert status in {"awaiting_approval", "interrupted"}
 
-    def _answer(self, run: Run, *, is_approved: bool) -> None:
+    def _answer(self, run: Run, by: str = "ada", *, is_approved: bool) -> None:
         known = self.known[run.planned.run_id]
         if known.questions and (known.answer is None or known.answer[0] < known.questions):
-            self._try(lambda: run.answer(is_approved=is_approved))
+            self._try(lambda: run.answer(is_approved=is_approved, by=by))
             if not known.published:
                 known.answer = (known.questions, is_approved)
 
-    def _publish(self, run: Run) -> None:
+    def _publish(self, run: Run, death: str = "") -> None:
         known = self.known[run.planned.run_id]
-        is_done, events = self._try(run.publish)
-        is_conflict = any(set(days) & set(known.days) for _, days in self.commits[known.made_at :])
-        if known.published:
+        is_new = not known.published
+        is_done, events = self._try(lambda: self._killed(run.publish, death))
+        if not is_new:
             assert not events or not known.is_reported, "events were sent twice"
+            known.is_silent &= not is_done or isinstance(events, Killed)
             return
+        is_conflict = any(set(days) & set(known.days) for _, days, _ in self.commits[known.made_at :])
         is_free = not self._needs_person(known) or known.is_approved
         is_rejected = known.answer is not None and not known.answer[1]
         is_right = bool(known.staged is not None and known.may_publish and is_free and not is_rejected)
+        if isinstance(events, Killed) and death == "before the commit":
+            assert is_right
+            return
+        if isinstance(events, Killed) and is_conflict:
+            return  # killed as it recorded the refusal
         assert is_done == (is_right and not is_conflict), (is_done, is_right, is_conflict, known)
         if is_done:
-            known.published, known.events = known.verdict, events or 0
-            assert known.events == 2
-            known.before = {day: self.content[day] for day in known.days if day in self.content}
+            known.published, known.is_silent = known.verdict, isinstance(events, Killed)
+            assert known.is_silent or events == 2
+            before = {day: self.content[day] for day in known.days if day in self.content}
             for day in known.days:
                 self._put(day, (known.plan.run_id, self._rows(known, day)))
-            self.commits.append((known.plan.run_id, known.days))
+            self.commits.append((known.plan.run_id, known.days, before))
+
+    def _killed(self, action: Callable[[], int], death: str) -> int | Killed:
+        """Return the result of an action, or the end of the process in it."""
+        if not death:
+            return action()
+        try:
+            with patch(DEATHS[death], side_effect=Killed):
+                return action()
+        except Killed as error:
+            People.steps[f"killed {death}"] += 1
+            return error
 
     def _report(self, run: Run) -> None:
         known = self.known[run.planned.run_id]
         is_done, text = self._try(run.report)
         assert is_done
-        known.is_reported |= bool(known.published)
+        known.is_reported |= bool(known.published) and not known.is_silent
         if known.published:
             assert "nothing was published" not in text
             assert not known.is_overridden or OVERRIDE in text
@@ -385,6 +465,8 @@ class People(RuleBasedStateMachine):
         for run_id, known in self.known.items():
             rows, state = [row for row in ledger if row.run_id == run_id], states[run_id]
             published = [row for row in rows if row.status.value == "published"]
+            if known.is_silent:
+                continue  # its next task tells it
             assert len(published) == bool(known.published), rows
             assert (state.state.value == "published") == bool(known.published), state
             if published:
@@ -401,9 +483,30 @@ class People(RuleBasedStateMachine):
         assert {_day(day_ms): run_ids for day_ms, run_ids in days.items()} == {
             day: {run_id} for day, run_id in owners.items()
         }
+        if any(known.is_silent for known in self.known.values()):
+            return
         spans = find_day_spans(ledger, lambda _: {}, None)
         shown = {_day(day_ms): span.run_id for span in spans for day_ms in span.days if span.run_id}
         assert shown == owners
+        self._check_story()
+
+    def _check_story(self) -> None:
+        """The story of the first day tells each of its commits once."""
+        commits = [run_id for run_id, days, _ in self.commits if 1 in days]
+        if not commits:
+            return
+        told = Counter(title for title in self.project.story() if title in _COMMITS)
+        undone = sum(run_id.startswith("rollback-") for run_id in commits)
+        assert told["Rolled back"] == undone, (told, commits)
+        assert told["First published"] + told["Restated"] == len(commits) - undone, (told, commits)
+
+
+_COMMITS = {"First published", "Restated", "Rolled back"}
+
+
+def _seen_by_approvers(text: str) -> str:
+    """Return the part of an audit that an approver has seen."""
+    return json.dumps({**json.loads(text), "expectations": ""}) if text else ""
 
 
 def _read(file: str) -> list[tuple[Any, ...]]:

@@ -123,7 +123,8 @@ class Project:
         records = PageStore.from_home(self.home)
         (dataset,) = load_datasets(records, {"backfill_clicks"})
         day_ms = instant_ms("2024-03-01", "day")
-        events = list_day_events(records, dataset, day_ms, list_runs(self.home, "clicks"), {})
+        revisions = [row for row in list_runs(self.home, "clicks") if row.since_ms <= day_ms < row.until_ms]
+        events = list_day_events(records, dataset, day_ms, revisions, {})
         return [event.title for event in events]
 
 
@@ -139,6 +140,7 @@ class Run:
     store: Store = field(default_factory=Store)
     file: str = ""
     log: str = ""
+    group: str = ""
 
     @property
     def dag_id(self) -> str:
@@ -159,15 +161,18 @@ class Run:
                 self.file = value
 
         pull = lambda **_: None  # noqa: E731 - a task without values of others
-        ti = SimpleNamespace(task_id="plan", dag_id=self.dag_id, xcom_push=push, xcom_pull=pull)
+        task_id = f"{self.group}.plan".lstrip(".")
+        ti = SimpleNamespace(task_id=task_id, dag_id=self.dag_id, xcom_push=push, xcom_pull=pull)
+        own = SimpleNamespace(dag_id=self.dag_id, params=dag.params, has_task=lambda _: False)
         ends = {name: self.form[name] for name in ("since", "until")} if self.kind == "backfill" else {}
         form = dag.params.dump() | {name: self.form[name] for name in self.form.keys() - ends} | changed
-        context = {"params": form, "dag": dag, "run_id": self.run_id, "ti": ti, "task_state_store": self.store}
+        context = {"params": form, "dag": own, "run_id": self.run_id, "ti": ti, "task_state_store": self.store}
         if ends:
             start, end = (datetime.fromisoformat(value) for value in ends.values())
             context |= {"data_interval_start": start, "data_interval_end": end}
+        request = self.form | changed if self.group else None
         with self._heard():
-            ours.execute_plan(self.path, "clicks", context | {"dag_run": SimpleNamespace()})
+            ours.execute_plan(self.path, "clicks", context | {"dag_run": SimpleNamespace()}, request)
         return self.planned
 
     @property
@@ -194,15 +199,15 @@ class Run:
 
         with self._heard(), ours.fail_without_retry():
             return ours.load_workflow(self.path).request_approval(
-                self.planned, self.dag_id, self.run_id, "approve"
+                self.planned, self.dag_id, self.run_id, f"{self.group}.approve".lstrip(".")
             )
 
-    def answer(self, *, is_approved: bool = True) -> None:
-        """Execute the end of the task `approve`, after an answer."""
+    def answer(self, *, is_approved: bool = True, by: str = "ada") -> None:
+        """Execute the end of the task `approve`, after an answer, or without one in time: then `by` is empty."""
         from backstream.runs.results import ApprovalDecision
         from backstream.workflow import record_approval
 
-        record_approval(self.planned, ApprovalDecision(is_approved, "ada", "2024-04-01T12:00:00+00:00"))
+        record_approval(self.planned, ApprovalDecision(is_approved, by, "2024-04-01T12:00:00+00:00"))
 
     def publish(self) -> int:
         """Execute the task `publish`, and return the number of its asset events."""

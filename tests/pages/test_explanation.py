@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from tests.browser.visits import DAY_MS_OF_VISITS, TAMPERED, WINDOW, publish_visits, write_definition
 
@@ -10,6 +12,7 @@ from backstream.pages import explanation
 from backstream.pages.explanation import explanation_page
 from backstream.pages.render import Page
 from backstream.pages.store import PageStore
+from backstream.pages.time_limits import LimitedCalls
 from backstream.report.svg import Frame
 from backstream.report.timelines import Dot, WindowTimeline, draw_window_timeline
 from backstream.runs.home import Home
@@ -65,6 +68,21 @@ def test_a_row_that_differs_from_the_input_is_red(records: PageStore) -> None:
     page = explain(records, TAMPERED, "page=home").html
     assert 'class="verdict fail"' in page
     assert "clicks is 4 in the table, 3 recomputed" in page
+
+
+def test_a_slow_explanation_ends_with_the_command_that_has_no_limit(
+    records: PageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_free = threading.Event()
+    monkeypatch.setattr(explanation, "_EXPLANATIONS", LimitedCalls("the recomputation of the row", limit_s=0.05))
+    monkeypatch.setattr(explanation, "explain_window", lambda *_: is_free.wait(60))
+    try:
+        page = explain(records, WINDOW, "page=home")
+    finally:
+        is_free.set()
+    assert page.status == 503
+    assert "the recomputation of the row has not responded within 0.05 s." in page.html
+    assert f"backstream explain visits --window {WINDOW}" in page.html
 
 
 def test_what_cannot_be_explained_has_a_sentence(records: PageStore, monkeypatch: pytest.MonkeyPatch) -> None:

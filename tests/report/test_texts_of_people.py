@@ -7,7 +7,9 @@ import io
 import logging
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.browser.seed import check, frame_of, leave
@@ -22,19 +24,23 @@ from backstream.eventtime.instants import DAY_MS
 from backstream.eventtime.intervals import Interval
 from backstream.lake.ledger import list_runs
 from backstream.pages import lists, views
+from backstream.pages.decisions import approval_page
 from backstream.pages.explanation import explanation_page
 from backstream.pages.filters import Filter
+from backstream.pages.run import ShownRun, run_page
+from backstream.pages.runs import RunAddress
 from backstream.pages.store import PageStore
 from backstream.report.failing_rows import failing_lines
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode
-from backstream.runs.results import Audit, CheckOutcome, Severity
+from backstream.runs.results import ApprovalRequest, Audit, CheckOutcome, LaterAudit, Severity, Verdict
 from backstream.runs.status import RunStatus
-from backstream.text import print_text, text_logger, visible_line, visible_text
+from backstream.text import ReportFormat, print_text, text_logger, visible_line, visible_text
 from backstream.variables import HOME_VARIABLE
 from backstream.workflow.plan.plan_request import PlanRequest
 from backstream.workflow.plan.planning import plan_run
-from backstream.workflow.report import load_run_summary
+from backstream.workflow.report import load_run_summary, report_text
+from backstream.workflow.status import list_run_states
 
 HIDDEN = "\x1b[31m\u202e\x00\u2028\x85"
 MARK = f"first\nsecond{HIDDEN}"
@@ -99,6 +105,13 @@ COMMANDS = (
     ("diff", MARK),
     ("preview", "visits", *DAYS),
     ("check", "visits"),
+    ("verify", "visits"),
+    ("audit", "visits"),
+    ("audit", MARK),
+    ("advise", "visits", *DAYS),
+    ("advise", MARK, *DAYS),
+    ("reconcile", "visits", "--against", MARK),
+    ("verify", MARK),
 )
 
 
@@ -117,8 +130,34 @@ PAGES: dict[str, Callable[[PageStore], str]] = {
     "day": lambda store: views.day_page(store, DAG_ID, "2024-03-01", may_run=True).html,
     "watermark": lambda store: views.watermark_page(store, DAG_ID, LONG).html,
     "explain": lambda store: explanation_page(store, DAG_ID, WINDOW, ()).html,
+    "run": lambda store: run_page(_shown(store), may_edit=True, problem=HIDDEN).html,
+    "approval": lambda store: approval_page(store, _asking(store), may_answer=True, problem=HIDDEN).html,
+    "not asked": lambda store: approval_page(store, RunAddress(LONG, LONG, LONG), may_answer=True).html,
     "unknown": lambda store: explanation_page(store, DAG_ID, LONG, (LONG,)).html,
 }
+
+
+def _shown(store: PageStore) -> ShownRun:
+    """Return the published run, as its page gets it."""
+    (state,) = list_run_states(store.home, "visits", 1)
+    address = RunAddress.from_state(state)
+    others = (replace(state, error=HIDDEN, not_read=LONG, later_audit=LONG, by=LONG, task_group=LONG),)
+    return ShownRun(address, "visits", others[0], None, None, others)
+
+
+def _asking(store: PageStore) -> RunAddress:
+    """Return the address of the run, which has asked an approver."""
+    (state,) = list_run_states(store.home, "visits", 1)
+    numbers: dict[str, Any] = {
+        "rows": {LONG: 1},
+        "aggregates": [{"name": LONG, "count": 1, "difference": LONG, "rows": []}],
+    }
+    texts: dict[str, Any] = {"text": LONG, "finding": LONG, "against": LONG, "verdict": "warn"}
+    address = RunAddress.from_state(state)
+    request = ApprovalRequest(address.dag_id, address.run_id, LONG, 0, 0, **texts, **numbers)
+    Audit(state.run_id, LONG, Verdict.WARN, LONG, ()).write(store.folder("visits", state.run_id).audit_result)
+    request.write(store.folder("visits", state.run_id).approval_request)
+    return address
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -157,6 +196,11 @@ def test_messages_and_reports_have_visible_lines(home: Home) -> None:
     plan = load_plan(home, list_runs(home, "visits")[0].run_id)
     summary = load_run_summary(plan)
     require_visible(summary.markdown(), "markdown")
+    LaterAudit(LONG, Verdict.FAIL, LONG, "", LONG).write(plan.folder.later_audit)
+    require_visible(report_text(plan, ReportFormat.MD), "later audit")
+    html = report_text(plan, ReportFormat.HTML)
+    assert "udged again on first" in html
+    assert RAW.findall(html) == []
     lines = failing_lines(Audit.read(plan.folder.audit_result), 1, "visits", "http://airflow")
     require_visible("\n".join(lines), "message")
 
@@ -182,6 +226,6 @@ def test_no_module_prints_or_logs_without_the_function() -> None:
         if file.name != "text.py"
         for line in file.read_text("utf-8").splitlines()
         if (re.search(r"(?<![\w.`])print\(", line) and not machine.search(line) and "`print(" not in line)
-        or re.search(r"= logging\.getLogger\(", line)
+        or re.search(r"= logging\.getLogger\(|\bself\.log\.", line)
     ]
     assert found == []

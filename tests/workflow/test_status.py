@@ -195,6 +195,23 @@ def test_a_published_run_writes_its_report_until_the_report_exists(plan: Plan) -
     assert [*phases, state(plan, 2).phase] == ["report", "", ""]
 
 
+def test_a_run_goes_on_as_soon_as_it_writes_a_file_after_its_failure_and_a_report_is_none(plan: Plan) -> None:
+    finish(plan, 0, minute=1)
+    at_ms = BEGIN_MS + MINUTE_MS
+    row = replace(run_row(plan, RunStatus.FAILED, (BEGIN_MS, at_ms), None, None, None), error="no space")
+    record_run(plan.home, row)
+
+    plan.folder.report.write_text("")
+    os.utime(plan.folder.report, ((at_ms + 5_000) / 1_000,) * 2)
+    touch_folder_s = (BEGIN_MS + MINUTE_MS) / 1_000
+    os.utime(plan.folder.path, (touch_folder_s, touch_folder_s))
+    assert (state(plan, 1).state, state(plan, 1).error) == (RunStatus.FAILED, "no space")
+
+    manifest = plan.folder.manifest(plan.chunks[0].chunk_id)
+    os.utime(manifest, ((at_ms + 2_000) / 1_000,) * 2)
+    assert (state(plan, 2).state, state(plan, 2).error) == (RunStatus.RUNNING, None)
+
+
 def test_a_run_that_the_gate_rejected_is_refused_with_its_verdict(plan: Plan) -> None:
     finish(plan, 0, minute=1)
     Audit(plan.run_id, "suite", Verdict.FAIL, "", ()).write(plan.folder.audit_result)

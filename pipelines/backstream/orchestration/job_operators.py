@@ -21,6 +21,9 @@ from backstream.runs.home import RunFolder
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Plan
 from backstream.runs.progress import Phase, begin_phase, load_progress, withdraw_phase
+from backstream.text import text_logger
+
+log = text_logger(__name__)
 
 
 class PrepareOperator(JobOperator):
@@ -98,7 +101,7 @@ class ReplayOperator(JobOperator):
         plan = self._load_plan()
         load_workflow(Path(self.definition_path)).create_run_tables(plan)
         driver = remote_driver.start(self, plan)
-        self.log.info("started %s on %s; this task waits without a slot", driver.driver_id, driver.cluster.master)
+        log.info("started %s on %s; this task waits without a slot", driver.driver_id, driver.cluster.master)
         self.defer(trigger=driver, method_name="execute_complete")
 
     def execute_complete(self, context: Any, event: dict[str, Any]) -> None:
@@ -120,8 +123,8 @@ class ReplayOperator(JobOperator):
 
     def _check_result(self) -> None:
         plan, manifests = self._load_manifests()
-        self.log.info("replayed %s: %s", self.name, _count_text(manifests))
-        self.log.info("%s %s: %s", plan.dataset, plan.range, load_progress(plan))
+        log.info("replayed %s: %s", self.name, _count_text(manifests))
+        log.info("%s %s: %s", plan.dataset, plan.range, load_progress(plan))
 
     def _trace_folder(self) -> Path:
         return self._folder.errors

@@ -23,6 +23,9 @@ from backstream.orchestration.tasks import begin_task, fail_without_retry, load_
 from backstream.runs.plan import Plan
 from backstream.runs.progress import Phase
 from backstream.runs.results import ApprovalDecision, Audit
+from backstream.text import text_logger
+
+log = text_logger(__name__)
 
 
 class ApproveOperator(ApprovalOperator):
@@ -48,12 +51,12 @@ class ApproveOperator(ApprovalOperator):
             workflow = load_workflow(Path(self.definition_path))
             request = workflow.request_approval(plan, ti.dag_id, ti.run_id, ti.task_id)
         if request is None:
-            self.log.info("%s %s: no approval required", plan.dataset, plan.range)
+            log.info("%s %s: no approval required", plan.dataset, plan.range)
             return
         self.subject = f"Publish {plan.dataset}, {plan.range}?"
         link = report_link(ti)
         self.body = f"{request.text}\n\n[Report of the run, with the changed rows]({link})"
-        self.log.info("%s waits for approval, %s at most", plan.run_id, self.response_timeout)
+        log.info("%s waits for approval, %s at most", plan.run_id, self.response_timeout)
         super().execute(context)
 
     def execute_complete(self, context: Any, event: dict[str, Any]) -> None:
@@ -70,7 +73,7 @@ class ApproveOperator(ApprovalOperator):
             if not decision.is_approved:
                 msg = f"{plan.run_id} was {decision}: nothing was published, and its staged files are kept"
                 raise QualityError(msg)
-        self.log.info("%s was %s", plan.run_id, decision)
+        log.info("%s was %s", plan.run_id, decision)
 
 
 def parse_decision(event: Mapping[str, Any]) -> ApprovalDecision:

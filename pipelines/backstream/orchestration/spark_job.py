@@ -31,11 +31,14 @@ from backstream.spark.heap import CONF_VARIABLE, OUT_OF_MEMORY_STATUS, SETTING
 from backstream.spark.installation import find_scripts_folder
 from backstream.spark.java import set_java_options, settings_beside_class_path
 from backstream.storage.files import write_text
+from backstream.text import text_logger, visible_text
 from backstream.variables import ERROR_FILE_VARIABLE, TASK_VARIABLE
 
 _CLIENT = "client"
 _FRAME = re.compile(r"\s*(at [\w.$/<>]+\(.*\)|Caused by: .*|Suppressed: .*|\.\.\. \d+ more)\s*$")
 _MAX_LINES = 20_000
+
+log = text_logger(__name__)
 
 
 class JobOperator(SparkSubmitOperator):
@@ -84,7 +87,7 @@ class JobOperator(SparkSubmitOperator):
         set_java_options(self._input_bytes())  # sets environment variables, which the driver inherits
         if self._is_local:
             self._use_class_archive()
-        self.log.info("starting the job %s", self.name)
+        log.info("starting the job %s", self.name)
         # The job inherits the variable on every cluster, and ends itself after this task process was killed.
         os.environ[TASK_VARIABLE] = f"{socket.gethostname()}/{os.getpid()}"
         with NamedTemporaryFile("r", encoding="utf-8", prefix="backstream-error-") as error_file:
@@ -98,7 +101,7 @@ class JobOperator(SparkSubmitOperator):
         """Return the hook, whose log leaves the traces of Java to a file."""
         hook, traces = super()._get_hook(), _JavaTraces(self._trace_folder())
         log_lines = hook._process_spark_submit_log  # noqa: SLF001 - the only place between Spark and the log
-        hook._process_spark_submit_log = lambda itr: log_lines(traces.remove(itr))  # type: ignore[method-assign] # noqa: SLF001 - as above
+        hook._process_spark_submit_log = lambda itr: log_lines(map(visible_text, traces.remove(itr)))  # type: ignore[method-assign] # noqa: SLF001 - as above
         return hook
 
     def _trace_folder(self) -> Path:

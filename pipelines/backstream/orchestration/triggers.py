@@ -11,11 +11,14 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from backstream.errors import JobError
 from backstream.orchestration.standalone_cluster import UNKNOWN, StandaloneCluster, has_ended
+from backstream.text import text_logger
 
 _POLL_S = 5.0
 _MAX_SILENCE_S = 300.0
 """The time after which a driver is lost that the master doesn't know, or whose master doesn't answer."""
 LOST, TIMED_OUT = "LOST", "TIMED_OUT"
+
+log = text_logger(__name__)
 
 
 class DriverTrigger(BaseTrigger):
@@ -69,10 +72,10 @@ class DriverTrigger(BaseTrigger):
         try:
             return await asyncio.to_thread(self.cluster.load_state, self.driver_id)
         except JobError as error:
-            self.log.warning("%s", error)
+            log.warning("%s", error)
             return UNKNOWN
 
     async def on_kill(self) -> None:
         """End the driver."""
         await asyncio.to_thread(self.cluster.kill, self.driver_id)
-        self.log.info("ended driver %s on the cluster", self.driver_id)
+        log.info("ended driver %s on the cluster", self.driver_id)

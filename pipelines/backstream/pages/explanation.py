@@ -14,6 +14,7 @@ from backstream.lake.reader import load_window_rows
 from backstream.pages import datasets
 from backstream.pages.render import Page, note_page, page, query
 from backstream.pages.store import PageStore
+from backstream.pages.time_limits import LimitedCalls, NoResponseError
 from backstream.pages.views import unknown_dataset_page
 from backstream.report.svg import Frame
 from backstream.report.timelines import Dot, Mark, WindowTimeline, draw_window_timeline
@@ -37,6 +38,8 @@ MAX_RECOMPUTED = 200_000
 _MAX_ROWS = 200
 _NOT_FOUND, _UNAVAILABLE = 404, 503
 _LATER = "Open this page again when the catalog responds."
+_EXPLANATIONS = LimitedCalls("the recomputation of the row", limit_s=3.0)
+"""Beside the limit of the catalog, so that the page responds within five seconds."""
 _WIDE, _NARROW = Frame(96, 12, 1_000, 260), Frame(88, 12, 250, 220)
 
 
@@ -73,8 +76,12 @@ def explanation_page(records: PageStore, dag_id: str, window: str, keys: Sequenc
             return _rows_page(found, window, rows, names, records.notice)
         values = dict(_split(text) for text in keys)
         _require_few_records(rows, values, found.name)
-        explanation = explain_window(records.home, found.name, window, values)
+        ask = partial(explain_window, records.home, found.name, window, values)
+        explanation = _EXPLANATIONS.call((records.home, found.name, window, *keys), ask)
         return _row_page(found, window, explanation, records.notice)
+    except NoResponseError as error:
+        hint = f"Use `backstream explain {found.name} --window {window}`, which has no limit."
+        return note_page("No explanation", f"{error}.", hint, status=_UNAVAILABLE, notice=records.notice)
     except (BackstreamError, OverflowError) as error:
         sentence, _, hint = str(error).partition("\n\nhint: ")
         return note_page("No explanation", sentence, hint, status=_NOT_FOUND, notice=records.notice)

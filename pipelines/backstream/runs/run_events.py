@@ -81,7 +81,7 @@ FOLLOWS: Mapping[RunEvent, Mapping[RunStatus, frozenset[RunStatus]]] = {
         _S.FAILED: frozenset({_S.AWAITING_APPROVAL}),
         _S.REFUSED: frozenset({_S.AWAITING_APPROVAL}),
     },
-    RunEvent.APPROVE: {_S.AWAITING_APPROVAL: frozenset({_S.AUDITED})},
+    RunEvent.APPROVE: dict.fromkeys((_S.AWAITING_APPROVAL, _S.FAILED), frozenset({_S.AUDITED})),
     RunEvent.REJECT: {
         status: frozenset({_S.REFUSED}) for status in (_S.AWAITING_APPROVAL, _S.FAILED, _S.INTERRUPTED)
     },

@@ -58,8 +58,8 @@ _MAX_MANIFESTS = 2 * MAX_CHUNKS_PER_JOB
 _ANSWER_LIMIT_MS = HOUR_MS
 """The time after the limit of an approval in which Airflow must have ended the run."""
 _NO_ANSWER = "there was no answer within the time limit, and Airflow has not recorded the end of the run"
-_REPORT_MS = 10 * SECOND_MS
-"""The time in which a failed run may still write files, such as its report."""
+_END_MS = 10 * SECOND_MS
+"""The time in which a run may still write files after Airflow has ended it."""
 
 
 def list_run_states(
@@ -189,14 +189,14 @@ def _has_continued(row: RunRow | None, last_sign_ms: int, asked: ApprovalRequest
         return False
     if asked and asked.asked_at_ms > row.finished_at_ms:
         return True
-    return last_sign_ms > row.finished_at_ms + _REPORT_MS
+    return last_sign_ms > row.finished_at_ms
 
 
 def _has_ended(request: RunRequest | None, last_sign_ms: int) -> bool:
     """Return whether Airflow has ended the Dag run, and nothing has continued the run since, e.g., a command."""
     if request is None or request.ended_at_ms is None:
         return False
-    return last_sign_ms <= request.ended_at_ms + _REPORT_MS
+    return last_sign_ms <= request.ended_at_ms + _END_MS
 
 
 def _find_error(status: RunStatus, row: RunRow | None, facts: RunFacts, *, is_overdue: bool) -> str | None:
@@ -227,6 +227,7 @@ def _scan_times_ms(folder: RunFolder, planned: PlanSummary) -> Iterator[int]:
     times_ms = _scan_folder_ms(folder.path)
     times_ms.pop(folder.summary.name, None)  # written with the plan
     times_ms.pop(folder.phases.name, None)  # changes also if a phase is withdrawn
+    times_ms.pop(folder.report.name, None)  # written after a failure, too
     yield from times_ms.values()
     for path in (folder.phases, folder.manifests, *map(Path, planned.staging)):
         yield from _scan_folder_ms(path).values()
