@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from backstream.conformance.repeating_timers import RepeatingTimers
 from backstream.errors import SpecError
 from backstream.eventtime.emission import Emission, EmissionModel, Topology
 from backstream.eventtime.process_functions import Context
@@ -23,7 +24,6 @@ from backstream.eventtime.stream_replay import (
     replay_to_end,
 )
 from backstream.eventtime.stream_state import read_attributes
-from backstream.eventtime.timers import Repeating
 from backstream.eventtime.union import UnionSource
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
 from backstream.eventtime.windows import Cumulate, Session, Sliding, Tumbling
@@ -123,7 +123,7 @@ def streams(draw: st.DrawFn) -> list[Record]:
     ]
 
 
-FUNCTIONS = [None, Counting, partial(Repeating, [-5, 30], 20, 2)]
+FUNCTIONS = [None, Counting, partial(RepeatingTimers, [-5, 30], 20, 2)]
 
 
 @settings(max_examples=500, deadline=None)

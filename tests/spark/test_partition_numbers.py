@@ -23,7 +23,7 @@ from backstream.spark.arrival_index import bucket_events, extend_index
 from backstream.spark.chunk_group import ChunkGroup
 from backstream.spark.chunk_job import replay_chunks
 from backstream.spark.table_frames import window_results
-from backstream.spark.watermarks.compress import ClockColumns, compress_events
+from backstream.spark.watermarks.compress import compress_events
 
 pytestmark = pytest.mark.slow
 
@@ -142,5 +142,5 @@ def grouped(work: ChunkGroup, grouping: str) -> DataFrame:
         results = window_results(work, DataFrame.cache)
         return results.counts(results.records().columns).rows
     if grouping == "watermarks":
-        return compress_events(work.event_files.all(), ClockColumns.from_clock(work.clock), (), work.emission)
+        return compress_events(work.event_files.all(), work.clock, work.emission)
     return bucket_events(work.event_files.all(), buckets_of(work), ())

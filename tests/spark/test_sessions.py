@@ -18,7 +18,7 @@ from backstream.native.sessions.arrow_replay import FIRST, LAST
 from backstream.native.sessions.arrow_replay import MET as MET_MS
 from backstream.spark.sessions.found_sessions import Sessions, aggregate_sessions, find_sessions, persist_sessions
 from backstream.spark.sessions.islands import EVENTS, SessionColumns
-from backstream.spark.sessions.session_panes import all_sessions, session_firings, session_panes, session_records
+from backstream.spark.sessions.session_panes import session_firings, session_panes, session_records
 
 pytestmark = pytest.mark.slow
 
@@ -199,25 +199,6 @@ def test_a_straggler_needs_no_bucket_where_there_is_no_room_for_one(spark: Spark
     ).units.collect()
 
     assert (row[FIRST], row[LAST], row[MET_MS], row[EVENTS]) == (first_ms, first_ms, first_ms, 1)
-
-
-def test_why_a_stream_fails_is_on_the_record_at_which_it_does(spark: SparkSession) -> None:
-    rows_of = [
-        ("x", at, in_force_ms, seq, seq, "A") for seq, (at, in_force_ms) in enumerate([(0, -99), (4, 1), (5, 1)])
-    ]
-    events = spark.createDataFrame([*rows_of, ("y", 7, 1, 9, 9, "A")], MET)
-
-    known, fired = all_sessions(events, ["key"], SessionColumns.from_settings(10, 2**63 - 1), {"n": "count(*)"})
-
-    actual = {(row["key"], row["event_time_ms"]): (row["fate"], row["refusal"]) for row in known.collect()}
-    why = (
-        "session cannot merge to end before the watermark: lateness overflows\n"
-        "  session 0 to 14 ms\n"
-        "  watermark 1 ms, allowed lateness 9223372036854775807 ms"
-    )
-    assert actual.pop(("x", 4)) == (None, why)
-    assert actual == {("x", 0): ("on_time", None), ("x", 5): (None, None), ("y", 7): ("on_time", None)}
-    assert [row["key"] for row in fired.collect()] == ["y"]
 
 
 def test_no_python_runs_in_a_recompute_nor_where_no_lateness_is(spark: SparkSession) -> None:

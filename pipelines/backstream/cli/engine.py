@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,14 +21,16 @@ from backstream.cli.app import (
 )
 from backstream.cli.prepare import prepare_definition
 from backstream.definition.folder import find_definition
-from backstream.errors import SpecError
+from backstream.errors import BackstreamError
 from backstream.eventtime.instants import duration_ms, instant_ms
 from backstream.eventtime.outages import Outage
 from backstream.runs.home import Home
 from backstream.text import print_text
 
 if TYPE_CHECKING:
-    from backstream.conformance.cases import Engine
+    from backstream.conformance.cases import Case
+    from backstream.conformance.comparison import Engine
+    from backstream.conformance.run_engine import RunResult
     from backstream.eventtime.delay_analysis import DelayAdvice
     from backstream.workflow.advise import AdviceRequest
 
@@ -103,26 +107,40 @@ def advise(  # noqa: PLR0913, PLR0917 - each is an option
             print_text(advice_text(request, advice))
 
 
+class ConformanceEngine(StrEnum):
+    """Engines that `conformance` can test."""
+
+    REFERENCE = "reference"
+    NATIVE = "native"
+    SPARK = "spark"
+
+
 @app.command()
 def conformance(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE", help="Files of recorded cases, one JSON object per line")
     ],
-    engine: Annotated[str, typer.Option(help="Engine to test: reference (plain Python) or spark")] = "reference",
+    engine: Annotated[ConformanceEngine, typer.Option(help="Engine to test")] = ConformanceEngine.REFERENCE,
 ) -> None:
     """Compare an engine with recorded output of Apache Flink.
 
-    Prints one line for each case that differs or is not supported, and then the counts.
+    The reference engine runs each record in plain Python. The other two run each case as `backstream run` does:
+    files, a definition, a plan, and its replay.
+
+    Prints one line for each case that differs, and then the counts, also of unsupported cases by reason.
     Exit status 0: no case differs; 1: at least one case differs.
 
-    Example: `backstream conformance tests/conformance/flink/tumbling.jsonl --engine spark`
+    Example: `backstream conformance tests/conformance/flink/tumbling.jsonl --engine native`
     """
-    from backstream.conformance.cases import find_difference, load_cases
+    from backstream.conformance.cases import load_cases
+    from backstream.conformance.comparison import find_difference
 
     with report_errors():
         tally = find_difference(list(load_cases(files)), _load_engine(engine))
-        for line in (*tally.differ, *tally.unsupported):
+        for line in tally.differ:
             print_text(line)
+        for reason, count in tally.unsupported.most_common():
+            print_text(f"unsupported: {count}: {reason}")
         print_text(tally)
         if tally.differ:
             raise typer.Exit(1)
@@ -139,18 +157,27 @@ def definition_schema() -> None:
     print(json_schema())
 
 
-def _load_engine(name: str) -> Engine:
-    if name == "reference":
+def _load_engine(engine: ConformanceEngine) -> Engine:
+    if engine is ConformanceEngine.REFERENCE:
         from backstream.conformance.reference_engine import run_cases
 
         return run_cases
-    if name == "spark":
-        from backstream.conformance.spark_engine import new_engine
-        from backstream.spark.session import SMALL_DATA_SETTINGS, local_session
+    return partial(_run_with_progress, engine.value)
 
-        return new_engine(local_session("backstream conformance", SMALL_DATA_SETTINGS, input_bytes=0))
-    msg = f"--engine must be reference or spark, got {name!r}"
-    raise SpecError(msg)
+
+def _run_with_progress(engine: str, cases: Sequence[Case]) -> list[RunResult | BackstreamError]:
+    """Run cases in several processes, with a progress bar."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from backstream.conformance.workers import run_in_workers
+    from backstream.spark.java import require_java
+
+    require_java()  # before the progress bar appears
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        bar = progress.add_task(f"cases on {engine}", total=len(cases))
+        return run_in_workers(engine, cases, lambda finished: progress.advance(bar, finished))
 
 
 def _analyze(request: AdviceRequest) -> DelayAdvice:

@@ -1,4 +1,4 @@
-"""Load conformance cases, recorded streams with Flink's results, and compare the results of an engine.
+"""Load conformance cases: recorded streams with Flink's results.
 
 A file has one JSON object per line, `{"case": input, "flink": result}`, as described in `docs/semantics.md`.
 """
@@ -6,16 +6,16 @@ A file has one JSON object per line, `{"case": input, "flink": result}`, as desc
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from backstream.conformance.repeating_timers import RepeatingTimers
 from backstream.errors import BackstreamError, SpecError
 from backstream.eventtime.emission import Emission, EmissionModel, Topology
 from backstream.eventtime.records import Record, SourceClock
-from backstream.eventtime.timers import Repeating
 from backstream.eventtime.union import UnionSource
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
 from backstream.eventtime.windows import Cumulate, Session, Sliding, Tumbling, WindowSpec
@@ -40,7 +40,7 @@ class Case:
     clock: SourceClock
     window: WindowSpec
     allowed_lateness_ms: int
-    timers: Repeating | None = None
+    timers: RepeatingTimers | None = None
 
     @property
     def partition_names(self) -> list[str]:
@@ -54,98 +54,10 @@ class Case:
         return next(strategies, self.emission.strategy)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class RecordedFiring:
-    """One firing, comparable; Flink defines no order among firings with the same `by` and kind."""
-
-    by: int
-    kind: str
-    start: int
-    end: int
-    key: str
-    records: tuple[int, ...]
-    wm: int
-
-
-@dataclass(slots=True)
-class EngineResult:
-    """The result of an engine for a case; None: the engine does not compute it."""
-
-    firings: list[RecordedFiring]
-    late: list[int]
-    record_wm: list[int] | None = None
-    watermarks: list[tuple[int, int]] | None = None
-    is_final: bool | None = None
-    timers: list[tuple[int, int, str, int, int]] | None = None
-
-
 class UnsupportedCaseError(BackstreamError):
     """The engine does not support this case."""
 
     is_retryable = False  # only a change of the code can help
-
-
-Engine = Callable[[Sequence[Case]], Sequence[EngineResult | BackstreamError]]
-"""A function that runs cases; the result of a failed case is its error, at the same position."""
-
-
-@dataclass(slots=True)
-class Tally:
-    """The number of cases that agree with Flink, and a line for each other case."""
-
-    agree: int = 0
-    differ: list[str] = field(default_factory=list)
-    unsupported: list[str] = field(default_factory=list)
-
-    @property
-    def cases(self) -> int:
-        """The number of all cases."""
-        return self.agree + len(self.differ) + len(self.unsupported)
-
-    def __str__(self) -> str:
-        counts = f"agree: {self.agree}  differ: {len(self.differ)}  unsupported: {len(self.unsupported)}"
-        return f"cases: {self.cases}  {counts}"
-
-
-def find_difference(lines: Sequence[Mapping[str, Any]], engine: Engine) -> Tally:
-    """Run every case on an engine and compare the results with those of Flink."""
-    cases = [_parse_or_error(line["case"]) for line in lines]
-    results = iter(engine([case for case in cases if isinstance(case, Case)]))
-    tally = Tally()
-    for line, case in zip(lines, cases, strict=True):
-        result = next(results) if isinstance(case, Case) else case
-        try:
-            _count(tally, line["case"].get("name", "?"), line["flink"], result)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise _malformed_error(line["case"], error) from error
-    return tally
-
-
-def _parse_or_error(case: Mapping[str, Any]) -> Case | BackstreamError:
-    try:
-        return parse_case(case)
-    except BackstreamError as error:
-        return error
-    except (KeyError, TypeError, AttributeError) as error:
-        raise _malformed_error(case, error) from error
-
-
-def _malformed_error(case: Mapping[str, Any], error: Exception) -> SpecError:
-    return SpecError(f"conformance case {case.get('name', '?')!r} is malformed: {error!r}")
-
-
-def _count(tally: Tally, name: str, flink: Mapping[str, Any], result: EngineResult | BackstreamError) -> None:
-    if isinstance(result, UnsupportedCaseError):
-        tally.unsupported.append(f"unsupported: {name}: {result}")
-        return
-    if isinstance(result, BackstreamError):
-        difference = None if "error" in flink else f"raised {type(result).__name__}: {result}"
-    else:
-        difference = _find_first_difference(flink, result)
-    if difference:
-        tally.differ.append(f"differs: {name}: {difference}")
-    else:
-        tally.agree += 1
 
 
 def load_cases(paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
@@ -283,10 +195,10 @@ def _parse_record(record: Mapping[str, Any]) -> Record:
     )
 
 
-def _parse_timers(timers: Mapping[str, Any] | None) -> Repeating | None:
+def _parse_timers(timers: Mapping[str, Any] | None) -> RepeatingTimers | None:
     if timers is None:
         return None
-    return Repeating(timers["delays_ms"], timers.get("on_timer_period_ms", 0), timers.get("max_repeat", 0))
+    return RepeatingTimers(timers["delays_ms"], timers.get("on_timer_period_ms", 0), timers.get("max_repeat", 0))
 
 
 def _parse_window(window: Mapping[str, Any]) -> WindowSpec:
@@ -303,48 +215,3 @@ def _parse_window(window: Mapping[str, Any]) -> WindowSpec:
         case kind:
             msg = f"window kind {kind!r}"
             raise UnsupportedCaseError(msg)
-
-
-def _find_first_difference(flink: Mapping[str, Any], result: EngineResult) -> str | None:
-    """Return the first difference from Flink as text; None without one."""
-    if "error" in flink:
-        return f"Flink fails with {flink['error']!r}, this engine does not"
-    expected = [_parse_firing(firing) for firing in flink["firings"]]
-    pairs: dict[str, tuple[Any, Any]] = {
-        "watermarks": ([(event["wm"], event["after"]) for event in flink["watermarks"]], result.watermarks),
-        "watermark in force": (flink["record_wm"], result.record_wm),
-        "order of firings": (_order(expected), _order(result.firings)),
-        "firings": (sorted(expected), sorted(result.firings)),
-        "late records": (sorted(flink["late"]), sorted(result.late)),
-        "number of late records": (flink["num_late_dropped"], len(result.late)),
-        "final watermark": (flink["final_watermark"], result.is_final),
-        "timers": (sorted(_parse_timer(timer) for timer in flink.get("timers", [])), result.timers),
-    }
-    for name, (flink_value, own_value) in pairs.items():
-        if own_value is not None and flink_value != own_value:
-            return f"{name}: {_difference_text(flink_value, own_value)}"
-    return None
-
-
-def _parse_timer(timer: Mapping[str, Any]) -> tuple[int, int, str, int, int]:
-    return timer["by"], timer["ts"], timer["key"], timer["wm"], timer["after"]
-
-
-def _parse_firing(firing: Mapping[str, Any]) -> RecordedFiring:
-    records = tuple(sorted(firing["records"]))
-    bounds = (firing["start"], firing["end"])
-    return RecordedFiring(firing["by"], firing["kind"], *bounds, firing["key"], records, firing["wm"])
-
-
-def _order(firings: Sequence[RecordedFiring]) -> list[tuple[str, int, int]]:
-    """Return the sort keys that Flink defines: the watermark or record, and then the window end."""
-    return [(firing.kind, firing.by, firing.end) for firing in firings]
-
-
-def _difference_text(flink: Any, own: Any) -> str:
-    if not isinstance(flink, list):
-        return f"Flink {flink}, this engine {own}"
-    for number, (flink_item, own_item) in enumerate(zip(flink, own, strict=False)):
-        if flink_item != own_item:
-            return f"at {number} Flink {flink_item}, this engine {own_item}"
-    return f"Flink has {len(flink)}, this engine has {len(own)}"

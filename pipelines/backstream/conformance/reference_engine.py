@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
-from backstream.conformance.cases import Case, EngineResult, RecordedFiring
+from backstream.conformance.cases import Case
+from backstream.conformance.comparison import Pairs
 from backstream.errors import BackstreamError
 from backstream.eventtime.stream_replay import (
     ReplayResults,
@@ -19,17 +21,56 @@ from backstream.eventtime.stream_replay import (
 from backstream.eventtime.window_operator import Pane
 
 
-def run_cases(cases: Sequence[Case]) -> list[EngineResult | BackstreamError]:
+@dataclass(frozen=True, slots=True, order=True)
+class RecordedFiring:
+    """One firing, comparable; Flink defines no order among firings with the same `by` and kind."""
+
+    by: int
+    kind: str
+    start: int
+    end: int
+    key: str
+    records: tuple[int, ...]
+    wm: int
+
+
+@dataclass(slots=True)
+class StreamResult:
+    """What happened in a stream, step by step; `timers` is None without a process function."""
+
+    firings: list[RecordedFiring]
+    late: list[int]
+    record_wm: list[int]
+    watermarks: list[tuple[int, int]]
+    is_final: bool
+    timers: list[tuple[int, int, str, int, int]] | None = None
+
+    def pairs(self, case: Case, flink: Mapping[str, Any]) -> Pairs:
+        """Return what is compared with Flink: every watermark, firing, late record, and timer, in its order."""
+        expected = [_parse_firing(firing) for firing in flink["firings"]]
+        return {
+            "watermarks": ([(event["wm"], event["after"]) for event in flink["watermarks"]], self.watermarks),
+            "watermark in force": (flink["record_wm"], self.record_wm),
+            "order of firings": (_order(expected), _order(self.firings)),
+            "firings": (sorted(expected), sorted(self.firings)),
+            "late records": (sorted(flink["late"]), sorted(self.late)),
+            "number of late records": (flink["num_late_dropped"], len(self.late)),
+            "final watermark": (flink["final_watermark"], self.is_final),
+            "timers": (sorted(_parse_timer(timer) for timer in flink.get("timers", [])), self.timers),
+        }
+
+
+def run_cases(cases: Sequence[Case]) -> list[StreamResult | BackstreamError]:
     """Return the results of the reference engine for conformance cases."""
     return [_run_or_error(case, _replay) for case in cases]
 
 
-def run_cut_cases(cases: Sequence[Case], cuts: int) -> list[EngineResult | BackstreamError]:
+def run_cut_cases(cases: Sequence[Case], cuts: int) -> list[StreamResult | BackstreamError]:
     """Return the results of cases that are cut into equal parts; the state goes through JSON at each cut."""
     return [_run_or_error(case, partial(_replay_parts, cuts=cuts)) for case in cases]
 
 
-def _run_or_error(case: Case, replay: Callable[[Case], Iterator[ReplayResults]]) -> EngineResult | BackstreamError:
+def _run_or_error(case: Case, replay: Callable[[Case], Iterator[ReplayResults]]) -> StreamResult | BackstreamError:
     try:
         return _result(list(replay(case)))
     except BackstreamError as error:
@@ -63,14 +104,14 @@ def _replay_parts(case: Case, cuts: int) -> Iterator[ReplayResults]:
     yield replay_to_end(case.records[begin:], settings, state)
 
 
-def _result(parts: Sequence[ReplayResults]) -> EngineResult:
+def _result(parts: Sequence[ReplayResults]) -> StreamResult:
     processes = [part.process for part in parts if part.process]
     timers = sorted(
         (timer.by, timer.timestamp_ms, str(timer.key), timer.watermark_ms, timer.after)
         for process in processes
         for timer in process.firings
     )
-    return EngineResult(
+    return StreamResult(
         firings=[_firing(pane) for part in parts for pane in part.windows.panes],
         late=[number for part in parts for number in part.windows.dropped],
         record_wm=[value for part in parts for value in part.watermarks.in_force_ms],
@@ -90,3 +131,18 @@ def _firing(pane: Pane) -> RecordedFiring:
         pane.records,
         pane.watermark_ms,
     )
+
+
+def _parse_timer(timer: Mapping[str, Any]) -> tuple[int, int, str, int, int]:
+    return timer["by"], timer["ts"], timer["key"], timer["wm"], timer["after"]
+
+
+def _parse_firing(firing: Mapping[str, Any]) -> RecordedFiring:
+    records = tuple(sorted(firing["records"]))
+    bounds = (firing["start"], firing["end"])
+    return RecordedFiring(firing["by"], firing["kind"], *bounds, firing["key"], records, firing["wm"])
+
+
+def _order(firings: Sequence[RecordedFiring]) -> list[tuple[str, int, int]]:
+    """Return the sort keys that Flink defines: the watermark or record, and then the window end."""
+    return [(firing.kind, firing.by, firing.end) for firing in firings]

@@ -12,7 +12,6 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from backstream.eventtime.instants import wrap_int64
 from backstream.eventtime.process_functions import Context, Emitted, ProcessFunction
 from backstream.eventtime.records import Record
 from backstream.eventtime.stream_state import ProcessState, read_attributes, require_json, write_attributes
@@ -142,34 +141,3 @@ def _next_due(contexts: Mapping[Hashable, Context], watermark_ms: int) -> tuple[
     earliest = ((context.timer_service.earliest_ms(), context) for context in contexts.values())
     due = [(at_ms, context) for at_ms, context in earliest if at_ms is not None and at_ms <= watermark_ms]
     return min(due, key=lambda timer: timer[0], default=None)
-
-
-@dataclass(slots=True)
-class Repeating:
-    """The process function of the recorded cases: timers at fixed delays, repeated a few times per key."""
-
-    delays_ms: Sequence[int]
-    period_ms: int = 0
-    most_repeats: int = 0
-    _repeats: int = field(default=0, init=False)
-
-    def process_element(self, record: Mapping[str, Any], context: Context) -> None:
-        """Register a timer at each delay after the event, and delete those that the record lists."""
-        for delay_ms in self.delays_ms:
-            context.timer_service.register(wrap_int64(record["event_time_ms"] + delay_ms))
-        for timestamp_ms in record["delete_timers_ms"]:
-            context.timer_service.delete(timestamp_ms)
-
-    def on_timer(self, timestamp_ms: int, context: Context) -> None:
-        """Register the timer again one period later, up to the maximum number of repeats."""
-        if self.period_ms and self._repeats < self.most_repeats:
-            self._repeats += 1
-            context.timer_service.register(wrap_int64(timestamp_ms + self.period_ms))
-
-    def snapshot_state(self) -> dict[str, int]:
-        """Return the number of repetitions so far."""
-        return {"repeats": self._repeats}
-
-    def restore_state(self, state: Mapping[str, int]) -> None:
-        """Restore the number of repetitions."""
-        self._repeats = state["repeats"]

@@ -54,11 +54,19 @@ def describe_engine(definition: Definition, columns: Mapping[str, str]) -> str:
     return f"spark, because {reason}" if reason else "native"
 
 
+class NotNativeError(SpecError):
+    """The native engine is requested, and cannot compute a definition."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 def require_engine(definition: Definition, columns: Mapping[str, str], where: str) -> None:
     """Check that the requested engine can compute a definition.
 
     Raises:
-        SpecError: with the reason why the native engine cannot.
+        NotNativeError: with the reason why the native engine cannot.
     """
     reason = reason_not_native(definition, columns) if definition.backfill.engine == "native" else None
     if reason:
@@ -66,7 +74,7 @@ def require_engine(definition: Definition, columns: Mapping[str, str], where: st
             f'backfill.engine = "native" cannot run {definition.name}: {reason} ({where})\n\n'
             'hint: with "auto", Spark computes definitions that the native engine does not support'
         )
-        raise SpecError(msg)
+        raise NotNativeError(msg, reason)
 
 
 def native_aggregates(definition: Definition, columns: Mapping[str, str]) -> list[Aggregate]:

@@ -31,7 +31,7 @@ from backstream.spark.schemas import (
 )
 from backstream.spark.source import EventFiles
 from backstream.spark.watermarks.cache import WatermarkCache
-from backstream.spark.windows.assignment import WindowColumns, latest_window_start
+from backstream.spark.windows.assignment import latest_window_start
 from backstream.storage.files import file_uri
 
 CHUNK = "chunk_number"
@@ -210,7 +210,7 @@ def read_count_name(number: int) -> str:
 
 def _owning_chunk(group: ChunkGroup) -> Column:
     """Return the number of the owning chunk: by the latest window, or by the file of an unreadable record."""
-    start_ms, _ = latest_window_start(WindowColumns.from_window(group.definition.metric_windows))
+    start_ms, _ = latest_window_start(group.definition.metric_windows)
     is_readable = F.col(source.REASON).isNull()
     return F.when(is_readable, group.chunk_number_at(start_ms)).otherwise(_chunk_of_file(group))
 

@@ -32,7 +32,6 @@ from backstream.spark.watermarks.resolve import list_expected_partitions
 from backstream.spark.watermarks.timeline import WatermarkTimeline
 from backstream.spark.windows.assignment import (
     FixedWindow,
-    WindowColumns,
     end_step_ms,
     latest_window_start,
     window_start_column,
@@ -188,7 +187,7 @@ def _add_critical_delays(window: FixedWindow, allowed_lateness_ms: int, interval
     there. The kinds are: late or dropped, dropped, behind the watermark (without records that arrived at watermark
     -inf), and the slices of time that have records of windows of the range.
     """
-    start_ms, _ = latest_window_start(WindowColumns.from_window(window))
+    start_ms, _ = latest_window_start(window)
     is_in_range = (start_ms >= F.lit(interval.start_ms)) & (start_ms < F.lit(interval.end_ms))
     overdue_ms, dropped_ms, behind_ms = _critical_ms(window, allowed_lateness_ms)
     never = int64_literal(_NEVER)  # greatest() ignores null, the value at watermark -inf
@@ -214,7 +213,7 @@ def _critical_ms(window: FixedWindow, allowed_lateness_ms: int) -> tuple[Column,
     """Return the greatest delays at which the record is late or dropped, dropped, and behind; null at -inf."""
     event_ms, lateness_ms = F.col("event_time_ms"), int64_literal(allowed_lateness_ms)
     undelayed_ms = F.when(F.col("watermark_ms") > F.lit(MIN_MS), F.col("watermark_ms"))
-    _, end_ms = latest_window_start(WindowColumns.from_window(window))
+    _, end_ms = latest_window_start(window)
     is_in_gap = event_ms >= end_ms
     behind_ms = undelayed_ms - event_ms
     overdue_ms = undelayed_ms - (end_ms - F.lit(1))

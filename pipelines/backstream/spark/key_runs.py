@@ -5,7 +5,7 @@ A key stops only at the rises of the watermark that reach one of its timers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
@@ -36,22 +36,16 @@ class TimerQueue(TimerService):
         return self.heap[0] if self.heap else None
 
 
-def _ignore_firing(_timestamp_ms: int, _watermark_ms: int, _rise: int) -> None:
-    """Ignore a firing timer."""
-
-
 @dataclass(slots=True)
 class KeyRun:
     """One key with its function and its timers.
 
-    `rises_ms` are all rises of the watermark. `on_fire` gets timestamp, watermark, and number of the rise of each
-    firing timer.
+    `rises_ms` are all rises of the watermark.
     """
 
     rises_ms: Longs
     function: ProcessFunction
     context: Context
-    on_fire: Callable[[int, int, int], None] = _ignore_firing
     timer_ms: int | None = None
     """The timer that fires now; None while a record is processed."""
 
@@ -95,7 +89,6 @@ class KeyRun:
         timers.current_watermark_ms = watermark_ms
         while (due_ms := timers.earliest_ms()) is not None and due_ms <= watermark_ms:
             timers.delete(due_ms)
-            self.on_fire(due_ms, watermark_ms, rise)
             self.timer_ms = self.context.timestamp_ms = due_ms
             self.function.on_timer(due_ms, self.context)
 

@@ -22,7 +22,7 @@ from backstream.eventtime.records import SourceClock
 from backstream.eventtime.windows import Tumbling
 from backstream.runs.plan import InputFile
 from backstream.spark.source import EventFiles
-from backstream.spark.watermarks.compress import ClockColumns, compress_events
+from backstream.spark.watermarks.compress import compress_events
 from backstream.spark.watermarks.firing_times import GridColumns, WindowGrid
 from backstream.spark.windows.assignment import FixedWindow
 
@@ -145,7 +145,7 @@ def compress_files(recorded: EventFiles, emission: Emission, clock: SourceClock)
     groups = share_files(recorded.files, recorded.spark.sparkContext.defaultParallelism)
     if groups:
         return compress_file_groups(recorded, groups, emission, clock).toArrow()
-    return compress_events(recorded.all(), ClockColumns.from_clock(clock), (), emission).toArrow()
+    return compress_events(recorded.all(), clock, emission).toArrow()
 
 
 def compress_file_groups(
@@ -155,7 +155,7 @@ def compress_file_groups(
 
     def cells(group: Sequence[InputFile]) -> DataFrame:
         events = recorded.read([file.path for file in group]).coalesce(1)
-        return compress_events(events, ClockColumns.from_clock(clock), (), emission)
+        return compress_events(events, clock, emission)
 
     return _union_parts(groups, cells)
 

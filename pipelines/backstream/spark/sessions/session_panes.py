@@ -8,7 +8,6 @@ rows, and a recompute has no dirty islands.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import and_
 from typing import NamedTuple
@@ -41,7 +40,6 @@ from backstream.spark.sessions.found_sessions import (
     Sessions,
     aggregate_columns,
     broadcast_if_small,
-    find_sessions,
     owned_clean_windows,
     owns_start,
     split_on_time,
@@ -51,7 +49,6 @@ from backstream.spark.sessions.islands import (
     IS_CLEAN,
     ORDER,
     START,
-    SessionColumns,
     add_islands,
     island_end_ms,
     to_unit,
@@ -144,46 +141,6 @@ def session_firings(sessions: Sessions) -> DataFrame:
     }
     clean = owned_clean_windows(sessions).withColumns(on_time).select(*columns)
     return clean.unionByName(_dirty_firings(sessions).select(*columns)) if sessions.is_replay else clean
-
-
-def all_sessions(
-    events: DataFrame,
-    keys: Sequence[str],
-    window: SessionColumns,
-    aggregates: Mapping[str, str],
-    *,
-    is_offline: bool = False,
-) -> tuple[DataFrame, DataFrame]:
-    """Return every record with its `fate`, and every firing.
-
-    Args:
-        events: normalized events with `watermark_ms`.
-        keys: key columns.
-        window: the session gap and the allowed lateness.
-        aggregates: name to SQL aggregate call.
-        is_offline: whether the only watermarks are -inf and +inf, so that no event is late.
-
-    Returns:
-        The records and the firings. Records have `refusal`, the reason for the failure, on the record at which the
-        stream fails; later records of its session have no fate. Firings have keys, window, `watermark_ms`,
-        `by_record`, and aggregates. `by_record` is the `arrival_seq` of the late record. It and `watermark_ms` are
-        null if a watermark caused the firing.
-    """
-    sessions = find_sessions(events, keys, window, aggregates, is_replay=not is_offline)
-    columns = [*events.columns, "fate", "refusal"]
-    no_refusal = {"fate": F.lit(Fate.ON_TIME), "refusal": F.lit(None).cast("string")}
-    on_time, others = split_on_time(sessions)
-    on_time = on_time.withColumns(no_refusal).select(*columns)
-    firing_columns = [*keys, *WINDOW, "watermark_ms", "by_record", *aggregates]
-    clean = (
-        owned_clean_windows(sessions)
-        .withColumns({"watermark_ms": int64_literal(None), "by_record": int64_literal(None)})
-        .select(*firing_columns)
-    )
-    if others is None:
-        return on_time, clean
-    records = on_time.unionByName(_add_late_fates(others, sessions).select(*columns))
-    return records, clean.unionByName(_dirty_firings(sessions).select(*firing_columns))
 
 
 def _dirty_panes(sessions: Sessions) -> DataFrame:

@@ -29,33 +29,15 @@ from backstream.spark.watermarks.timeline import Longs, WatermarkTimeline, to_in
 _PERIODIC_MAXIMA = (StrategyKind.MONOTONOUS, StrategyKind.BOUNDED)
 
 
-@dataclass(frozen=True, slots=True)
-class ClockColumns:
-    """The parameters of a source clock as columns.
-
-    They are literals in a run, and columns of the row if several streams are replayed in one job.
-    """
-
-    start_ms: Column
-    interval_ms: Column
-    end_ms: Column
-
-    @classmethod
-    def from_clock(cls, clock: SourceClock) -> ClockColumns:
-        """Return the parameters of one clock as literals."""
-        return cls(int64_literal(clock.start_ms), int64_literal(clock.interval_ms), int64_literal(clock.end_ms))
-
-
-def count_ticks_before(clock: ClockColumns) -> Column:
+def count_ticks_before(clock: SourceClock) -> Column:
     """Return `SourceClock.ticks_before` of the column `arrival_time_ms`."""
-    elapsed_ms = F.least(F.col("arrival_time_ms"), clock.end_ms) - clock.start_ms
-    ticks = integer_quotient(F.greatest(elapsed_ms, int64_literal(0)), clock.interval_ms)
-    return F.when(clock.interval_ms == F.lit(0), int64_literal(0)).otherwise(ticks)
+    if not clock.interval_ms:
+        return int64_literal(0)
+    elapsed_ms = F.least(F.col("arrival_time_ms"), int64_literal(clock.end_ms)) - int64_literal(clock.start_ms)
+    return integer_quotient(F.greatest(elapsed_ms, int64_literal(0)), int64_literal(clock.interval_ms))
 
 
-def compress_events(
-    events: DataFrame, clock: ClockColumns, stream: Sequence[str] = (), emission: Emission | None = None
-) -> DataFrame:
+def compress_events(events: DataFrame, clock: SourceClock, emission: Emission | None = None) -> DataFrame:
     """Return the cells of a stream, and its markers.
 
     A cell is one row per source partition and block, with the greatest event time and the position of the last
@@ -66,11 +48,10 @@ def compress_events(
     Args:
         events: normalized events, with `marker_ms` if watermarks are punctuated.
         clock: the clock of the source.
-        stream: columns that distinguish several streams.
         emission: with an emission per record, records that raise the maximum of their partition become markers.
     """
     blocks = events.withColumn("block", count_ticks_before(clock))
-    by_block = blocks.groupBy(*stream, partition_to_group_by(blocks), "block")
+    by_block = blocks.groupBy(partition_to_group_by(blocks), "block")
     greatest_ms = F.max("event_time_ms").alias("event_time_ms")
     if emission is not None and is_numpy_mergeable(emission):
         # The order within a block has no effect. Spark would have to sort for it and send it to the driver.
@@ -78,21 +59,21 @@ def compress_events(
     last = F.max(F.struct("arrival_time_ms", "arrival_seq"))
     cells = by_block.agg(greatest_ms, last.alias("position")).transform(with_partition_as_text)
     no_marker = int64_literal(None).alias("marker_ms")
-    cells = cells.select(*stream, "source_partition", "block", "event_time_ms", "position.*", no_marker)
+    cells = cells.select("source_partition", "block", "event_time_ms", "position.*", no_marker)
     if emission is not None and emission.model is EmissionModel.RECORD:
-        blocks = blocks.withColumn("marker_ms", _raised_watermark_ms(emission, stream))
+        blocks = blocks.withColumn("marker_ms", _raised_watermark_ms(emission))
     elif "marker_ms" not in events.columns:
         return cells
     markers = blocks.where(F.col("marker_ms").isNotNull())
     return markers.select(*cells.columns).unionByName(cells)
 
 
-def _raised_watermark_ms(emission: Emission, stream: Sequence[str]) -> Column:
+def _raised_watermark_ms(emission: Emission) -> Column:
     """Return the new watermark of the partition if the record raises it, else null.
 
     With an idle timeout, the first record of a block counts too: it may end idleness with any event time.
     """
-    arrived = Window.partitionBy(*stream, "source_partition").orderBy("arrival_time_ms", "arrival_seq")
+    arrived = Window.partitionBy("source_partition").orderBy("arrival_time_ms", "arrival_seq")
     so_far = arrived.rowsBetween(Window.unboundedPreceding, -1)
     event_ms = F.col("event_time_ms")
     is_marker = event_ms > F.coalesce(F.max(event_ms).over(so_far), F.lit(MIN_MS))

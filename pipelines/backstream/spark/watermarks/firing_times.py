@@ -41,8 +41,8 @@ from backstream.spark.windows.assignment import FixedWindow
 Longs = npt.NDArray[np.int64]
 
 _MAX_INT = 2**31 - 1
-_MAX_LISTED_WINDOWS = 1_000_000
-"""The number of windows up to which each has its own positions (32 MB)."""
+_MAX_LISTED_WINDOWS = 100_000
+"""The number of windows up to which each has its own positions (3 MB), however few have records."""
 _LISTED_PER_STRETCH = 96
 """The number of such windows that need as much memory as one stretch in a tree."""
 _MAX_LISTED_BY_CLOCK = 50_000_000
@@ -89,6 +89,13 @@ class WindowGrid:
         inside = inside[(inside >= 0) & (inside < self.count)]
         is_listed = self.count <= max(_MAX_LISTED_WINDOWS, _LISTED_PER_STRETCH * len(inside))
         return np.arange(self.count, dtype=np.int64) if is_listed else inside
+
+    def find_numbers(self, ends_ms: Interval) -> range:
+        """Return the numbers of the windows that end in an interval."""
+        first, stop = (
+            -((self.first_end_ms - at_ms) // self.step_ms) for at_ms in (ends_ms.start_ms, ends_ms.end_ms)
+        )
+        return range(min(max(first, 0), self.count), min(max(stop, 0), self.count))
 
     def stretch(self, numbers: range) -> Interval:
         """Return the interval of these tumbling windows: from one step before the first end to the last end."""
@@ -169,10 +176,26 @@ class FiringTimes:
 
     @classmethod
     def from_timeline(
-        cls, timeline: WatermarkTimeline, grid: WindowGrid, clock: SourceClock, allowed_lateness_ms: int
+        cls,
+        timeline: WatermarkTimeline,
+        grid: WindowGrid,
+        clock: SourceClock,
+        allowed_lateness_ms: int,
+        needed: Interval | None = None,
     ) -> FiringTimes:
-        """Return the firing times of the windows of a grid from the watermarks of a stream."""
-        numbers = _list_stretches(timeline, grid, allowed_lateness_ms)
+        """Return the firing times of the windows of a grid from the watermarks of a stream.
+
+        Args:
+            timeline: the watermarks.
+            grid: the windows.
+            clock: the clock of the source.
+            allowed_lateness_ms: the allowed lateness.
+            needed: the ends of the windows that may have records; None: all. Others may get wrong positions.
+
+        Raises:
+            SpecError: when too many windows have positions of their own.
+        """
+        numbers = _list_stretches(timeline, grid, allowed_lateness_ms, needed)
         max_ms = grid.list_ends_ms(numbers) - 1
         # If the sum exceeds 64 bits, only +inf removes the window.
         cleanup_ms = np.where(max_ms > MAX_MS - allowed_lateness_ms, MAX_MS, max_ms + allowed_lateness_ms)
@@ -320,18 +343,21 @@ def _stretches_of(first: Longs, shift: int, numbers: Longs) -> tuple[Longs, Long
     return low, high
 
 
-def _list_stretches(timeline: WatermarkTimeline, grid: WindowGrid, allowed_lateness_ms: int) -> Longs:
+def _list_stretches(
+    timeline: WatermarkTimeline, grid: WindowGrid, allowed_lateness_ms: int, needed: Interval | None
+) -> Longs:
     """Return the first windows of the stretches of windows that the same watermarks fire and remove."""
     if timeline.steps is not None:  # the watermark follows the clock, so each window has its own position
-        if grid.count > _MAX_LISTED_BY_CLOCK:
+        numbers = grid.find_numbers(needed) if needed else range(grid.count)
+        if len(numbers) > _MAX_LISTED_BY_CLOCK:
             msg = (
-                f"the watermark follows the clock, so each of {grid.count:,} windows that run together fires at"
+                f"the watermark follows the clock, so each of {len(numbers):,} windows that run together fires at"
                 f" another time; at most {_MAX_LISTED_BY_CLOCK:,} fit into memory"
                 " (watermark.strategy, window.size)\n\n"
                 "hint: set a larger window.size or a shorter backfill.chunk, and backfill.max_events_per_job to 0"
             )
             raise SpecError(msg)
-        return np.arange(grid.count, dtype=np.int64)
+        return grid.list_stretches(np.arange(numbers.start, numbers.stop + 1, dtype=np.int64))
     # The first window that a watermark does not reach. A watermark near the limits of 64 bits is beyond the grid.
     bound_ms = MAX_MS // 4
     reached_ms = timeline.watermark_ms.clip(-bound_ms, bound_ms)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -13,7 +11,7 @@ from backstream.eventtime.instants import MIN_MS
 from backstream.eventtime.records import SourceClock
 from backstream.spark import schemas
 from backstream.spark.schemas import ARRIVAL_ORDER, Step, int64_literal, integer_quotient
-from backstream.spark.watermarks.compress import ClockColumns, count_ticks_before
+from backstream.spark.watermarks.compress import count_ticks_before
 from backstream.spark.watermarks.timeline import Longs, WatermarkTimeline, to_int64
 
 _MARKER = pa.struct(
@@ -21,8 +19,8 @@ _MARKER = pa.struct(
 )
 _MAX_RISES_IN_BLOCK = 1_000
 """The largest number of rises in one block that Spark compares one by one for each record."""
-_MAX_LISTED_TICKS = 5_000_000
-"""The largest number of ticks whose watermarks Spark sends to every task as an array (40 MB)."""
+_MAX_LISTED_TICKS = 100_000
+"""The number of ticks whose watermarks every task may get as an array (800 kB), however few have records."""
 _LISTED_PER_ROW = 6
 """The number of listed watermarks that need as much memory as one row of a joined table."""
 
@@ -55,7 +53,7 @@ def add_watermarks(spark: SparkSession, timeline: WatermarkTimeline, clock: Sour
         timeline
     ):
         return _add_listed_watermarks(spark, timeline, clock, blocks)
-    return join_watermarks(spark, in_force_table(timeline), marker_table(timeline), ClockColumns.from_clock(clock))
+    return join_watermarks(spark, in_force_table(timeline), marker_table(timeline), clock)
 
 
 def _listed_blocks(timeline: WatermarkTimeline) -> range:
@@ -81,7 +79,7 @@ def _add_listed_watermarks(
     """Add `watermark_ms` from one array, the only row of a scalar subquery; this is faster than a join."""
     watermarks_ms = timeline.at_block(np.arange(blocks.start, blocks.stop, dtype=np.int64))
     watermark_by_block = schemas.table_literals(spark, {"watermark_ms": pa.array(watermarks_ms)})["watermark_ms"]
-    block = count_ticks_before(ClockColumns.from_clock(clock))
+    block = count_ticks_before(clock)
     if blocks.start:
         (first,) = schemas.plan_literals(spark, blocks.start)
         block -= first
@@ -94,22 +92,20 @@ def join_watermarks(
     spark: SparkSession,
     in_force: pa.Table,
     markers: pa.Table,
-    clock: ClockColumns,
-    stream: Sequence[str] = (),
+    clock: SourceClock,
 ) -> Step:
-    """Add `watermark_ms` from the tables of one stream, or of several that the columns `stream` distinguish."""
-    by = [*stream, "block"]
+    """Add `watermark_ms` from the watermark at the start of each block, and from the rises inside of it."""
     at_block = F.broadcast(spark.createDataFrame(in_force))
     inside = F.broadcast(spark.createDataFrame(markers)) if markers.num_rows else None
 
     def step(events: DataFrame) -> DataFrame:
-        joined = events.withColumn("block", count_ticks_before(clock)).join(at_block, by, how="left")
+        joined = events.withColumn("block", count_ticks_before(clock)).join(at_block, "block", how="left")
         begun_ms = F.coalesce("block_watermark_ms", F.lit(MIN_MS))
         if inside is None:
             return joined.withColumn("watermark_ms", begun_ms).drop("block", "block_watermark_ms")
         seen = F.transform(F.filter("markers", _precedes_record), lambda marker: marker.rise_ms)
         latest_ms = F.greatest(begun_ms, F.coalesce(F.array_max(seen), begun_ms))
-        marked = joined.join(inside, by, how="left").withColumn("watermark_ms", latest_ms)
+        marked = joined.join(inside, "block", how="left").withColumn("watermark_ms", latest_ms)
         return marked.drop("block", "block_watermark_ms", "markers")
 
     return step

@@ -32,7 +32,6 @@ from backstream.spark.schemas import partition_to_group_by, plan_literals, with_
 from backstream.spark.shuffle_free import compress_files
 from backstream.spark.source import EventFiles
 from backstream.spark.watermarks.compress import (
-    ClockColumns,
     count_ticks_before,
     is_numpy_mergeable,
     timeline_of_maxima,
@@ -160,7 +159,7 @@ def _select_ticks(recorded: EventFiles, tick_range: range, clock: SourceClock) -
     spans = [(ticks_of_file(file, clock), file) for file in recorded.files if file.rows]
     files = [file for span, file in spans if span.start < tick_range.stop and tick_range.start < span.stop]
     start, stop = plan_literals(recorded.spark, tick_range.start, tick_range.stop)
-    block = count_ticks_before(ClockColumns.from_clock(clock))
+    block = count_ticks_before(clock)
     is_inside = (block >= start) & (block < stop)
     # `EventFiles` needs at least one file. If no file has such an event, the filter removes all rows of this one.
     return EventFiles(

@@ -63,7 +63,8 @@ def resolve_lateness(group: ChunkGroup, window: FixedWindow) -> ReplayLateness |
         firing_times = _firing_times_from_index(group, window, grid)
         return ReplayLateness(firing_times.as_columns(group.spark), None)
     timeline = load_full_timeline(group)
-    firing_times = FiringTimes.from_timeline(timeline, grid, group.clock, group.definition.lateness.allowed)
+    lateness_ms, needed = group.definition.lateness.allowed, _find_window_ends(group, window)
+    firing_times = FiringTimes.from_timeline(timeline, grid, group.clock, lateness_ms, needed)
     return ReplayLateness(firing_times.as_columns(group.spark), timeline)
 
 
@@ -71,8 +72,19 @@ def resolve_process_lateness(group: ChunkGroup, window: FixedWindow) -> ReplayLa
     """Return firing times by which no record is dropped, since a process function gets all records."""
     grid = WindowGrid.from_window(window, Interval(group.interval.start_ms, group.halo_end_ms))
     timeline = load_full_timeline(group)
-    firing_times = FiringTimes.from_timeline(timeline, grid, group.clock, MAX_MS)
+    needed = _find_window_ends(group, window)
+    firing_times = FiringTimes.from_timeline(timeline, grid, group.clock, MAX_MS, needed)
     return ReplayLateness(firing_times.as_columns(group.spark), timeline)
+
+
+def _find_window_ends(group: ChunkGroup, window: FixedWindow) -> Interval | None:
+    """Return the ends of all windows that the files may have records of; None if a footer has no event times."""
+    spans = [(file.min_event_ms, file.max_event_ms) for file in group.plan.inputs if file.rows]
+    known = [(first_ms, last_ms) for first_ms, last_ms in spans if first_ms is not None and last_ms is not None]
+    if not known or len(known) < len(spans):
+        return None
+    first_ms, last_ms = min(first_ms for first_ms, _ in known), max(last_ms for _, last_ms in known)
+    return Interval(first_ms + 1, last_ms + window.size_ms + 1)
 
 
 def _firing_times_from_index(group: ChunkGroup, window: FixedWindow, grid: WindowGrid) -> FiringTimes:

@@ -36,7 +36,6 @@ from backstream.eventtime.watermark_sources import idle_emit_ticks, run_source
 from backstream.spark.schemas import ARRIVAL_ORDER, int64_literal
 from backstream.spark.session import ship_package
 from backstream.spark.watermarks.compress import (
-    ClockColumns,
     compress_events,
     rows_in_arrival_order,
     timeline_of_maxima,
@@ -90,7 +89,7 @@ def timeline_of_events(
         msg = "punctuated watermarks need the column `marker_ms`"
         raise PlanError(msg)
     if new_generator is None:
-        cells = compress_events(events, ClockColumns.from_clock(clock), (), emission).toArrow()
+        cells = compress_events(events, clock, emission).toArrow()
         return timeline_of_maxima(cells, emission, clock, list_partitions(expected, cells, emission))
     emission = emission.with_custom_generator()
     outputs = _run_generators(events, emission, clock, new_generator)

@@ -19,7 +19,7 @@ from backstream.spark.chunk_group import CHUNK
 from backstream.spark.schemas import IntervalColumns, partition_to_group_by, with_partition_as_text
 from backstream.spark.watermarks.firing_times import FiringTimeColumns
 from backstream.spark.windows.aggregation import WINDOW
-from backstream.spark.windows.assignment import FixedWindow, WindowColumns, assign_windows, latest_window_start
+from backstream.spark.windows.assignment import FixedWindow, assign_windows, latest_window_start
 from backstream.spark.windows.fates import EXPIRED, SLICE, add_slices, late_columns, timing_column
 
 IN_A_WINDOW = (Fate.ON_TIME, Fate.LATE, Fate.DROPPED)
@@ -39,7 +39,7 @@ class FateCounts:
 
         If no chunk of the group owns the latest window of a record, its fate is `halo`.
         """
-        start_ms, _ = latest_window_start(WindowColumns.from_window(self.cells))
+        start_ms, _ = latest_window_start(self.cells)
         is_owned = (F.col("fate") == F.lit(Fate.QUARANTINED)) | self.owned.hold(start_ms)
         fate = F.when(is_owned, F.col("fate")).otherwise(F.lit(Fate.HALO)).alias("fate")
         grouped = self.rows.groupBy(CHUNK, "source_partition", fate)
@@ -53,7 +53,7 @@ class FateCounts:
 
     def _in_windows(self, window: FixedWindow) -> DataFrame:
         accepted_or_dropped = self.rows.where(F.col("fate").isin(*IN_A_WINDOW))
-        return accepted_or_dropped.transform(assign_windows(WindowColumns.from_window(window)))
+        return accepted_or_dropped.transform(assign_windows(window))
 
     def metrics(self) -> DataFrame:
         """Return one row per window and source partition, with the number of events and their classification.

@@ -25,7 +25,7 @@ from backstream.spark.watermarks.join import add_watermarks
 from backstream.spark.watermarks.resolve import ReplayLateness, has_gaps, load_timeline
 from backstream.spark.windows import aggregation
 from backstream.spark.windows.aggregation import WINDOW, AggregationRequest, DataProfile
-from backstream.spark.windows.assignment import FixedWindow, WindowColumns, assign_windows, latest_window_start
+from backstream.spark.windows.assignment import FixedWindow, assign_windows, latest_window_start
 from backstream.spark.windows.fate_counts import FateCounts, count_fates
 from backstream.spark.windows.fates import EXPIRED, fate_in_gap, slice_width_of, timing_of
 
@@ -142,14 +142,10 @@ class FixedWindows:
 
         `cleaned_up_at` is when the state of their last window was removed.
         """
-        start_ms, end_ms = latest_window_start(self._columns)
+        start_ms, end_ms = latest_window_start(self.window)
         dropped = records.where((F.col("fate") == F.lit(Fate.DROPPED)) & self.work.owned_interval.hold(start_ms))
         firing_times = self._firing_times()
         return dropped.withColumn("cleaned_up_at", firing_times.cleaned_up_at(firing_times.grid.number(end_ms)))
-
-    @property
-    def _columns(self) -> WindowColumns:
-        return WindowColumns.from_window(self.window)
 
     def _firing_times(self) -> FiringTimeColumns:
         assert self.lateness is not None  # noqa: S101 - only a replay gets here
@@ -157,7 +153,7 @@ class FixedWindows:
 
     def _fate(self) -> Column:
         """Return the fate of a record: quarantined, duplicate, or the timing in its latest window."""
-        _, end_ms = latest_window_start(self._columns)
+        _, end_ms = latest_window_start(self.window)
         fate = F.lit(Fate.ON_TIME)
         if self.lateness is not None:
             firing_times = self.lateness.firing_times
@@ -183,7 +179,7 @@ class FixedWindows:
 
     def _add_timing(self, records: DataFrame, columns: Sequence[str]) -> DataFrame:
         """Return one row per record and owned window, with `timing`."""
-        in_windows = self._usable(records, columns).transform(assign_windows(self._columns))
+        in_windows = self._usable(records, columns).transform(assign_windows(self.window))
         owned = in_windows.where(self.work.owned_interval.hold(F.col("window_start_ms")))
         if self.lateness is None:
             return owned.withColumn("timing", F.lit(Fate.ON_TIME))

@@ -1,18 +1,11 @@
-"""Compare both engines on random streams without a Flink recording."""
+"""Make random streams without a recording of Flink, in the form of the recordings."""
 
 from __future__ import annotations
 
 import random
 from typing import Any
 
-from pyspark.sql import SparkSession
-
-from backstream.conformance import reference_engine
-from backstream.conformance.cases import Case, EngineResult, parse_case
-from backstream.conformance.spark_engine import new_engine
-from backstream.errors import BackstreamError
-
-CASES = 300
+KINDS = ["monotonous", "bounded", "bounded", "punctuated", "punctuated", "time_lag", "none"]
 
 
 def random_case(chance: random.Random, number: int) -> dict[str, Any]:
@@ -79,25 +72,54 @@ def random_window(chance: random.Random) -> dict[str, int | str]:
             return {"kind": "tumbling", "size_ms": size_ms, "offset_ms": chance.randrange(-size_ms + 1, size_ms)}
 
 
-def comparable(case: Case, outcome: EngineResult | BackstreamError) -> object:
-    """Return the results of both engines for a case; firings of one watermark and window end are a set."""
-    if isinstance(outcome, BackstreamError):
-        return case.name, str(outcome)
-    order = [(firing.kind, firing.by, firing.end) for firing in outcome.firings]
-    return case.name, order, sorted(outcome.firings), outcome.late, outcome.record_wm, outcome.is_final
+def random_strategy(chance: random.Random) -> dict[str, Any]:
+    """Return a strategy of any kind, half of them with idleness."""
+    idleness = {"idle_timeout_ms": chance.choice([1, 20, 300])} if chance.random() < 0.5 else {}
+    return {"kind": chance.choice(KINDS), "delay_ms": chance.choice([0, 1, 30, 500]), **idleness}
 
 
-def test_spark_agrees_with_the_reference_on_random_streams(spark: SparkSession) -> None:
-    chance = random.Random(20_130_208)  # noqa: S311 - cases, not secrets
-    cases = [parse_case(random_case(chance, number)) for number in range(CASES)]
-
-    ours, theirs = new_engine(spark)(cases), reference_engine.run_cases(cases)
-
-    differing = [
-        (spark_result, reference_result)
-        for spark_result, reference_result in zip(
-            map(comparable, cases, ours), map(comparable, cases, theirs), strict=True
-        )
-        if spark_result != reference_result
+def random_union(chance: random.Random, number: int) -> dict[str, Any]:
+    """Return a random stream of up to four sources; some have no records, and some have no partitions."""
+    case = random_case(chance, number)
+    partitions = chance.randint(1, 6)
+    owners = [chance.randrange(4) for _ in range(partitions)]
+    arrivals = [record["arrival_ms"] for record in case["records"]]
+    sources = [
+        {
+            "partitions": [partition for partition, owner in enumerate(owners) if owner == source],
+            "strategy": random_strategy(chance),
+        }
+        for source in chance.sample(range(4), 4)
+        if source in owners or chance.random() < 0.1
     ]
-    assert differing == []
+    busy = chance.randint(1, partitions)
+    records = [random_record(chance, at, busy, arrivals[-1] - arrivals[0] + 1, is_marker=True) for at in arrivals]
+    settings = {key: case[key] for key in ("window", "allowed_lateness_ms", "start_ms", "end_ms") if key in case}
+    interval = {"kind": "per_source", "interval_ms": case["strategy"]["interval_ms"]}
+    return settings | {
+        "name": f"union/{number}",
+        "partitions": partitions,
+        "strategy": interval,
+        "records": records,
+        "topology": "union",
+        "sources": sources,
+    }
+
+
+def random_emission(chance: random.Random, number: int) -> dict[str, Any]:
+    """Return a random stream whose watermark also moves between ticks."""
+    case = random_case(chance, number)
+    case["strategy"]["kind"] = chance.choice(["monotonous", "bounded"])
+    case["emission"] = chance.choice(["on_event", "on_event", "micro_batch"])
+    return case
+
+
+def random_timers(chance: random.Random, number: int) -> dict[str, Any]:
+    """Return a random stream with the process function of the recordings: timers at fixed delays, some deleted."""
+    case = random_case(chance, number)
+    delays_ms = [chance.choice([-100, 0, 1, 50, 40_000]) for _ in range(chance.randint(1, 3))]
+    again = {"on_timer_period_ms": chance.choice([0, 5, 70]), "max_repeat": chance.choice([0, 2, 5])}
+    for record in case["records"]:
+        if chance.random() < 0.3:
+            record["delete_timers"] = [record["ts"] + chance.choice([0, 1, 50])]
+    return case | {"timers": {"delays_ms": delays_ms, **again}}

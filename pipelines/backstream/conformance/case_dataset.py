@@ -1,0 +1,250 @@
+"""Write a recorded stream as what a user has: Parquet files and a definition, with the range to replay.
+
+The aggregates are sums of bits: the record with the number n has bit n. So a sum names the records in it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import lcm
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from backstream.conformance.cases import Case, UnsupportedCaseError
+from backstream.definition.watermark_sections import DELAYED
+from backstream.eventtime.emission import EmissionModel, Topology
+from backstream.eventtime.instants import DAY_MS, instant_text
+from backstream.eventtime.intervals import Interval
+from backstream.eventtime.records import Record
+from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
+from backstream.eventtime.windows import Cumulate, Session, Sliding, WindowSpec
+
+_BITS = 60
+"""The bits of one column; a long has 63, and a sum of them must not overflow."""
+_VALID_TIMES = Interval(-62_135_596_800_000, 253_402_214_400_000)
+"""The years 1 to 9999 without their last day, which a definition can name."""
+_LONGEST_MS = 2**52
+"""The longest lateness, gap, or timeout that is tried; no calendar reaches it."""
+_CHUNKS = 8
+"""The number of chunks of a long stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaseDataset:
+    """A definition and its files in a folder, with the range that has all windows of a case."""
+
+    definition: Path
+    interval: Interval
+    bit_columns: tuple[str, ...]
+
+    def records_of(self, row: Mapping[str, Any], suffix: str) -> tuple[int, ...]:
+        """Return the numbers of the records in an aggregated row; empty if the row has no such pane."""
+        return tuple(
+            number + _BITS * column
+            for column, name in enumerate(self.bit_columns)
+            for number in range(_BITS)
+            if (row[f"{name}{suffix}"] or 0) >> number & 1
+        )
+
+
+def write_dataset(case: Case, folder: Path, engine: str, process: Mapping[str, Any] | None = None) -> CaseDataset:
+    """Write the files and the definition of a case.
+
+    Args:
+        case: the recorded stream.
+        folder: an empty folder.
+        engine: the value of `backfill.engine`.
+        process: the section `[process]`, in place of the aggregates.
+
+    Raises:
+        UnsupportedCaseError: when no definition and no file can say what the case says.
+    """
+    _require_expressible(case)
+    bit_columns = tuple(f"bits_{number}" for number in range(-(-len(case.records) // _BITS)))
+    for source, partitions in _partitions_by_source(case).items():
+        records = [
+            (number, each) for number, each in enumerate(case.records) if each.source_partition in partitions
+        ]
+        (folder / source).mkdir()
+        pq.write_table(_table_of(records, bit_columns), folder / source / "records.parquet")
+    interval, chunk_ms = _range_of(case)
+    results = {"process": process} if process else {"aggregates": {name: f"sum({name})" for name in bit_columns}}
+    content = {
+        "name": "recording",
+        "window": _window(case.window),
+        **_source_and_watermarks(case, folder),
+        **results,
+        "backfill": {"engine": engine, "chunk": f"{chunk_ms}ms"},
+        **_quality(case),
+    }
+    if process:
+        content.pop("lateness", None)  # a process function gets all records
+    definition = folder / "recording.toml"
+    definition.write_text("".join(f"{key} = {_toml(value)}\n" for key, value in content.items()), encoding="utf-8")
+    return CaseDataset(definition, interval, bit_columns)
+
+
+def _require_expressible(case: Case) -> None:
+    """Check that files and a definition can express the case.
+
+    Raises:
+        UnsupportedCaseError: with the reason.
+    """
+    for reason in _list_obstacles(case):
+        raise UnsupportedCaseError(reason)
+
+
+def _list_obstacles(case: Case) -> Iterator[str]:
+    if not case.records:
+        yield "no records"
+    times_ms = [time_ms for record in case.records for time_ms in (record.event_time_ms, record.arrival_time_ms)]
+    markers_ms = [record.marker for record in case.records if type(record.marker) is int]
+    if not all(_VALID_TIMES.start_ms <= time_ms < _VALID_TIMES.end_ms for time_ms in (*times_ms, *markers_ms)):
+        yield "times outside of the years 1 to 9999"
+    gap_ms = case.window.gap_ms if isinstance(case.window, Session) else 0
+    timeouts_ms = (strategy.idle_timeout_ms for strategy in case.emission.strategies)
+    if max(case.allowed_lateness_ms, gap_ms, *timeouts_ms) > _LONGEST_MS:
+        yield "lateness, gap, or timeout near the limit of 64 bits"
+    if case.emission.suppresses_final_when_idle:
+        yield "no final watermark, which a definition cannot ask for"
+
+
+def _partitions_by_source(case: Case) -> Mapping[str, Sequence[int]]:
+    """Return the numbers of the partitions of each source, by the name of its folder."""
+    sources = {_source_name(source.name): source.partitions for source in case.emission.sources}
+    return sources or {"records": case.partitions}
+
+
+def _source_name(number: str) -> str:
+    return f"source{number}"
+
+
+def _table_of(records: Sequence[tuple[int, Record]], bit_columns: Sequence[str]) -> pa.Table:
+    """Return numbered records as a table."""
+    instant, rows = pa.timestamp("us", "UTC"), [record for _, record in records]
+    markers = [record.marker for record in rows]
+    columns = {
+        "happened": pa.array([record.event_time_ms * 1_000 for record in rows], instant),
+        "arrived": pa.array([record.arrival_time_ms * 1_000 for record in rows], instant),
+        "origin": pa.array([str(record.source_partition) for record in rows], pa.string()),
+        "seq": pa.array([number for number, _ in records], pa.int64()),
+        "key": pa.array([str(record.key) for record in rows], pa.string()),
+        "marker_ms": pa.array([each if type(each) is int else None for each in markers], pa.int64()),
+        "is_marker": pa.array([each is True for each in markers], pa.bool_()),
+        "delete_timers_ms": pa.array([record.delete_timers_ms for record in rows], pa.list_(pa.int64())),
+    }
+    for place, name in enumerate(bit_columns):
+        bits = [1 << number - place * _BITS if number // _BITS == place else 0 for number, _ in records]
+        columns[name] = pa.array(bits, pa.int64())
+    return pa.table(columns)
+
+
+def _range_of(case: Case) -> tuple[Interval, int]:
+    """Return a range of whole chunks with all windows and timers of a case, and the length of a chunk."""
+    times_ms = [record.event_time_ms for record in case.records]
+    window = case.window
+    first_ms, last_ms = min(times_ms) - (0 if isinstance(window, Session) else window.size_ms), max(times_ms)
+    if case.timers:
+        first_ms += min(0, *case.timers.delays_ms)
+        repeated_ms = case.timers.period_ms * case.timers.most_repeats
+        last_ms += max(0, *case.timers.delays_ms) + repeated_ms
+    unit_ms = 1
+    if not isinstance(window, Session):
+        unit_ms = window.slide_ms if isinstance(window, Sliding) else window.size_ms
+    shortest_ms = lcm(unit_ms, DAY_MS)
+    chunk_ms = -(-(last_ms - first_ms) // (_CHUNKS * shortest_ms)) * shortest_ms
+    first_ms = max(first_ms, _VALID_TIMES.start_ms)
+    return Interval(first_ms // DAY_MS * DAY_MS, (last_ms // DAY_MS + 1) * DAY_MS), max(chunk_ms, shortest_ms)
+
+
+def _window(window: WindowSpec) -> dict[str, str]:
+    if isinstance(window, Session):
+        return {"kind": "session", "gap": f"{window.gap_ms}ms"}
+    section = {
+        "kind": type(window).__name__.lower(),
+        "size": f"{window.size_ms}ms",
+        "offset": f"{window.offset_ms}ms",
+    }
+    if isinstance(window, Sliding):
+        section["slide"] = f"{window.slide_ms}ms"
+    if isinstance(window, Cumulate):
+        section["step"] = f"{window.step_ms}ms"
+    return section
+
+
+def _source_and_watermarks(case: Case, folder: Path) -> dict[str, Any]:
+    """Return the sections `[source]`, `[watermark]`, and `[lateness]`."""
+    emission = case.emission
+    source = {
+        "event_time": "happened",
+        "arrival_time": "arrived",
+        "partition": "origin",
+        "sequence": "seq",
+        "key": ["key"],
+        "event_time_range": [instant_text(_VALID_TIMES.start_ms), instant_text(_VALID_TIMES.end_ms)],
+    }
+    if emission.sources:
+        sources = [
+            {
+                **source,
+                "name": _source_name(each.name),
+                "path": str(folder / _source_name(each.name)),
+                "watermark": _strategy(each.strategy),
+            }
+            for each in emission.sources
+        ]
+        content: dict[str, Any] = {"source": sources, "watermark": {}}
+    else:
+        watermark = _strategy(emission.strategy)
+        content = {"source": {**source, "path": str(folder / "records")}, "watermark": watermark}
+        if emission.topology is not Topology.SPLITS:
+            content["watermark"]["topology"] = emission.topology.value
+        if emission.model is not EmissionModel.TICK:
+            content["watermark"]["emit"] = emission.model.value
+    if all(strategy.kind is StrategyKind.NONE for strategy in emission.strategies):
+        return {**content, "watermark": {"strategy": StrategyKind.NONE.value}}
+    content["watermark"] |= {
+        "emit_interval": f"{case.clock.interval_ms}ms",
+        "clock_start": instant_text(case.clock.start_ms),
+        "finished_partitions": "release" if emission.drops_finished_splits else "hold",
+    }
+    return {**content, "lateness": {"allowed": f"{case.allowed_lateness_ms}ms"}}
+
+
+def _strategy(strategy: WatermarkStrategy) -> dict[str, str]:
+    section = {"strategy": strategy.kind.value}
+    if strategy.kind in DELAYED:
+        section["delay"] = f"{strategy.delay_ms}ms"
+    if strategy.idle_timeout_ms and strategy.interval_ms and strategy.kind is not StrategyKind.NONE:
+        section["idle_timeout"] = f"{strategy.idle_timeout_ms}ms"  # without ticks, no partition becomes idle
+    if strategy.kind is StrategyKind.PUNCTUATED:
+        own_ms = f"unix_millis(happened) - {strategy.delay_ms}L"
+        section["marker"] = f"timestamp_millis(coalesce(marker_ms, if(is_marker, {own_ms}, null)))"
+    return section
+
+
+def _quality(case: Case) -> dict[str, Any]:
+    """Return the section `[quality]`, with all partitions if some have no records."""
+    heard = {record.source_partition for record in case.records}
+    if heard.issuperset(case.partitions):
+        return {}
+    names = {
+        number: f"{_source_name(source.name)}/{number}"
+        for source in case.emission.sources
+        for number in source.partitions
+    }
+    return {"quality": {"expected_partitions": [names.get(number, str(number)) for number in case.partitions]}}
+
+
+def _toml(value: object) -> str:
+    """Return a value in TOML's form; the texts, numbers, and lists of a case have that of JSON."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key} = {_toml(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value)

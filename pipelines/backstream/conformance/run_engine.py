@@ -1,0 +1,167 @@
+"""Run conformance cases as a user runs them: files, a definition, a plan, and the replay of `backstream run`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow.parquet as pq
+
+from backstream.conformance.case_dataset import CaseDataset, write_dataset
+from backstream.conformance.cases import Case, UnsupportedCaseError
+from backstream.conformance.comparison import Pairs
+from backstream.conformance.repeating_timers import RepeatingTimers
+from backstream.errors import BackstreamError
+from backstream.eventtime.instants import MIN_MS, epoch_ms
+from backstream.eventtime.window_operator import fire_windows
+from backstream.native.sessions.window_replay import to_watermarks
+from backstream.native.supported import NotNativeError
+from backstream.runs.home import Home
+from backstream.runs.manifest import Manifest, sum_fates
+from backstream.runs.plan import Mode
+from backstream.runs.table_schemas import DROPPED, PANES, PANES_KEPT, WINDOWS
+from backstream.workflow.inputs.prepare import prepare_source
+from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import plan_run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Window = tuple[str, int, int]
+"""Key, start, and end of a window."""
+Timer = tuple[int, str, int]
+"""Timestamp, key, and watermark of a firing timer."""
+
+
+class Panes(NamedTuple):
+    """The records of the first, live, and final pane, empty if there is none, and the number of late firings."""
+
+    first: tuple[int, ...]
+    live: tuple[int, ...]
+    final: tuple[int, ...]
+    late_firings: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What a run staged for a case; `timers` is None if the engine runs no process functions."""
+
+    windows: Mapping[Window, Panes]
+    dropped: list[int]
+    fates: Mapping[str, int]
+    timers: list[Timer] | None
+
+    def pairs(self, case: Case, flink: Mapping[str, Any]) -> Pairs:
+        """Return what is compared with Flink: each window, each dropped record, the fates, and each timer."""
+        fates = fire_windows(
+            case.records, to_watermarks(flink["record_wm"]), case.window, case.allowed_lateness_ms
+        ).fates
+        timers = sorted((timer["ts"], timer["key"], timer["wm"]) for timer in flink.get("timers", []))
+        return {
+            "windows": (_panes_of_flink(case, flink["firings"]), self.windows),
+            "dropped records": (sorted(flink["late"]), self.dropped),
+            "fates": (dict(Counter(fate.value for fate in fates)), self.fates),
+            "timers": (timers, self.timers),
+        }
+
+
+def _panes_of_flink(case: Case, firings: Sequence[Mapping[str, Any]]) -> dict[Window, Panes]:
+    """Return the panes of Flink's firings; the final pane has all records, as in a stream without watermarks."""
+    offline = fire_windows(case.records, to_watermarks([MIN_MS] * len(case.records)), case.window, 0)
+    windows = {
+        (str(pane.key), *pane.window): Panes((), (), tuple(sorted(pane.records)), 0) for pane in offline.panes
+    }
+    for firing in sorted(firings, key=lambda each: (each["wm"], each["kind"] == "late", each["by"])):
+        window, records = (str(firing["key"]), firing["start"], firing["end"]), tuple(sorted(firing["records"]))
+        before, is_late = windows.get(window, Panes((), (), (), 0)), firing["kind"] == "late"
+        windows[window] = before._replace(
+            first=before.first if is_late else records, live=records, late_firings=before.late_firings + is_late
+        )
+    return windows
+
+
+class RunEngine:
+    """The native engine or Spark's, behind the path of a run."""
+
+    def __init__(self, spark: SparkSession, name: str) -> None:
+        """Use a session; the name is a value of `backfill.engine`."""
+        self._spark, self._name = spark, name
+
+    def __call__(self, cases: Sequence[Case]) -> list[RunResult | BackstreamError]:
+        """Run cases, each in a home of its own; the result of a failed case is its error."""
+        return [self._run_or_error(case) for case in cases]
+
+    def _run_or_error(self, case: Case) -> RunResult | BackstreamError:
+        with TemporaryDirectory(prefix="backstream-conformance-") as folder:
+            try:
+                return self._run(case, Path(folder))
+            except BackstreamError as error:
+                return error
+
+    def _run(self, case: Case, folder: Path) -> RunResult:
+        (folder / "windows").mkdir()
+        dataset = write_dataset(case, folder / "windows", self._name)
+        manifests = self._replay(dataset, folder / "windows")
+        timers = None
+        if case.timers and self._name == "spark":
+            timers = self._run_timers(case, case.timers, folder / "timers")
+        fates: Counter[str] = Counter()
+        for counts in sum_fates(manifests).values():
+            fates.update(counts)
+        return RunResult(
+            dict(_load_panes(manifests, dataset)),
+            sorted(row["arrival_seq"] for row in _load_rows(manifests, DROPPED)),
+            dict(+fates),
+            timers,
+        )
+
+    def _run_timers(self, case: Case, timers: RepeatingTimers, folder: Path) -> list[Timer]:
+        """Return the timers that fired, sorted by time and key."""
+        folder.mkdir()
+        process = {
+            "class": f"{RepeatingTimers.__module__}:{RepeatingTimers.__name__}",
+            "kwargs": {
+                "delays_ms": list(timers.delays_ms),
+                "period_ms": timers.period_ms,
+                "most_repeats": timers.most_repeats,
+            },
+            "columns": {"watermark_ms": "bigint"},
+            "reads": ["delete_timers_ms"],
+        }
+        manifests = self._replay(write_dataset(case, folder, self._name, process), folder)
+        return sorted(
+            (epoch_ms(row["event_time"]), row["key"], row["watermark_ms"])
+            for row in _load_rows(manifests, WINDOWS)
+        )
+
+    def _replay(self, dataset: CaseDataset, folder: Path) -> list[Manifest]:
+        """Plan and replay the range of a dataset, as `backstream run` does before the audit."""
+        from backstream.spark.chunk_job import replay_chunks
+
+        home = Home(folder / "home")
+        request = PlanRequest(
+            dataset.definition, dataset.interval, mode=Mode.REPLAY, trigger="conformance", home=home
+        )
+        prepare_source(dataset.definition, home, lambda: self._spark)
+        try:
+            plan = plan_run(request)
+        except NotNativeError as error:
+            raise UnsupportedCaseError(error.reason) from None
+        return list(replay_chunks(self._spark, plan, plan.chunks))
+
+
+def _load_panes(manifests: Sequence[Manifest], dataset: CaseDataset) -> Iterator[tuple[Window, Panes]]:
+    for row in _load_rows(manifests, PANES):
+        first, live, final = (dataset.records_of(row, f"__{pane}") for pane in PANES_KEPT)
+        window = (row["key"], epoch_ms(row["window_start"]), epoch_ms(row["window_end"]))
+        yield window, Panes(first, live, final, row["late_firings"])
+
+
+def _load_rows(manifests: Sequence[Manifest], suffix: str) -> Iterator[dict[str, Any]]:
+    for manifest in manifests:
+        for file in manifest.files.get(suffix, ()):
+            yield from pq.read_table(file.path).to_pylist()

@@ -1,0 +1,162 @@
+"""Compare the path of a run, on the native engine and on Spark, with recordings of Apache Flink 2.3.0."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.conformance import random_cases
+
+from backstream.conformance import reference_engine
+from backstream.conformance.cases import Case, load_cases, parse_case
+from backstream.conformance.comparison import find_difference
+from backstream.conformance.run_engine import RunEngine
+from backstream.errors import BackstreamError
+from backstream.eventtime.windows import Session
+from backstream.spark.watermarks import firing_times
+
+UNSUPPORTED: dict[str, dict[str, int]] = {}
+RECORDINGS = sorted((Path(__file__).parent / "flink").glob("*.jsonl"))
+Line = Mapping[str, Any]
+
+
+def features(case: Case) -> dict[str, object]:
+    """Return what decides the way of a case through an engine."""
+    return {
+        "window": type(case.window),
+        "strategies": frozenset(strategy.kind for strategy in case.emission.strategies),
+        "idleness": any(strategy.idle_timeout_ms for strategy in case.emission.strategies),
+        "topology": case.emission.topology,
+        "union": bool(case.emission.sources),
+        "lateness": case.allowed_lateness_ms > 0,
+        "partitions": min(len(case.partitions), 2),
+        "release": case.emission.drops_finished_splits,
+        "timers": case.timers is not None,
+        "gap": not isinstance(case.window, Session) and case.window.size_ms < getattr(case.window, "slide_ms", 0),
+        "late": None,
+    }
+
+
+def cover_pairs(lines: Sequence[Line]) -> list[Line]:
+    """Return few recordings that have each pair of features that any recording has."""
+    pairs_of: list[tuple[Line, set[Any]]] = []
+    for line in lines:
+        try:
+            values = features(parse_case(line["case"]))
+        except BackstreamError:
+            continue
+        values["late"] = bool(line["flink"].get("late"))
+        pairs_of.append((line, set(combinations(values.items(), 2))))
+    missing, chosen = set().union(*(pairs for _, pairs in pairs_of)), []
+    while missing:
+        line, pairs = max(pairs_of, key=lambda each: len(each[1] & missing))
+        missing -= pairs
+        chosen.append(line)
+    return chosen
+
+
+def all_recordings() -> list[Line]:
+    return list(load_cases(RECORDINGS))
+
+
+def recorded_by_reference(case: dict[str, Any]) -> Line:
+    """Return a case with the result of the reference engine in the form of a recording."""
+    (result,) = reference_engine.run_cases([parse_case(case)])
+    if isinstance(result, BackstreamError):
+        return {"case": case, "flink": {"error": str(result)}}
+    return {
+        "case": case,
+        "flink": {
+            "record_wm": result.record_wm,
+            "firings": [asdict(firing) for firing in result.firings],
+            "late": result.late,
+            "timers": [{"ts": at_ms, "key": key, "wm": wm} for _, at_ms, key, wm, _ in result.timers or ()],
+        },
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recordings", RECORDINGS, ids=lambda path: path.stem)
+def test_a_native_run_agrees_with_flink(
+    spark: SparkSession, recordings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # In half of the files, windows with the same firing times are one stretch, as in a long range.
+    if RECORDINGS.index(recordings) % 2:
+        monkeypatch.setattr(firing_times, "_MAX_LISTED_WINDOWS", 0)
+        monkeypatch.setattr(firing_times, "_LISTED_PER_STRETCH", 0)
+
+    tally = find_difference(list(load_cases([recordings])), RunEngine(spark, "native"))
+
+    assert tally.differ == []
+    assert dict(tally.unsupported) == UNSUPPORTED.get(recordings.stem, {})
+
+
+def test_most_recordings_run_natively() -> None:
+    unsupported = sum(sum(reasons.values()) for reasons in UNSUPPORTED.values())
+    assert len(all_recordings()) - unsupported >= 633
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(4))
+def test_a_run_on_spark_agrees_with_flink(spark: SparkSession, part: int) -> None:
+    lines = cover_pairs(all_recordings())[part::4]
+
+    tally = find_difference(lines, RunEngine(spark, "spark"))
+
+    assert (tally.differ, tally.unsupported, tally.agree) == ([], {}, len(lines))
+
+
+RANDOM = {
+    "streams": (random_cases.random_case, 20_130_208, 40),
+    "unions": (random_cases.random_union, 2_030, 20),
+    "watermarks between ticks": (random_cases.random_emission, 11, 20),
+    "timers": (random_cases.random_timers, 21, 8),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", RANDOM)
+@pytest.mark.parametrize("engine", ["native", "spark"])
+def test_a_run_agrees_with_the_reference_on_random_streams(spark: SparkSession, engine: str, kind: str) -> None:
+    new_case, seed, number = RANDOM[kind]
+    chance = random.Random(seed)  # noqa: S311 - cases, not secrets
+    lines = [recorded_by_reference(new_case(chance, each)) for each in range(number)]
+
+    # Spark plans each of its jobs anew, so it gets a quarter of them.
+    tally = find_difference(lines[:: 4 if engine == "spark" else 1], RunEngine(spark, engine))
+
+    assert tally.differ == []
+    assert tally.agree > tally.cases // 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["native", "spark"])
+@pytest.mark.parametrize(
+    ("path", "value", "difference"),
+    [
+        (["firings", 0, "records"], [0], "windows: at"),
+        (["late"], [0], "dropped records: at 0 Flink 0, this engine 9"),
+        (["record_wm", 9], -7, "fates: at dropped Flink None, this engine 1"),
+    ],
+)
+def test_a_changed_recording_differs(
+    spark: SparkSession, engine: str, path: list[str | int], value: object, difference: str
+) -> None:
+    line = next(line for line in all_recordings() if line["case"]["name"] == "edge/table_x1ms")
+    tampered = json.loads(json.dumps(line))
+    target = tampered["flink"]
+    for step in path[:-1]:
+        target = target[step]
+    target[path[-1]] = value
+
+    tally = find_difference([line, tampered], RunEngine(spark, engine))
+
+    assert (tally.agree, len(tally.differ)) == (1, 1)
+    assert tally.differ[0].startswith(f"differs: edge/table_x1ms: {difference}")
