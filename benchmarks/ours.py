@@ -16,7 +16,7 @@ from backstream.eventtime.instants import DAY_MS, MINUTE_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import SourceClock
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
-from backstream.eventtime.windows import Session
+from backstream.eventtime.windows import FixedWindow, Session
 from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Mode, Plan
@@ -36,8 +36,6 @@ from backstream.spark.watermarks.join import add_watermarks
 from backstream.spark.watermarks.partial_streams import timeline_of_files
 from backstream.spark.windows import aggregation
 from backstream.spark.windows.aggregation import AggregationRequest, profile_events
-from backstream.spark.windows.assignment import FixedWindow
-from backstream.spark.windows.fates import slice_width_of
 from backstream.workflow import plan_run
 from backstream.workflow.plan.plan_request import PlanRequest
 from benchmarks.data import FIRST_DAY_MS, PARTITIONS
@@ -140,7 +138,7 @@ def _aggregate(
         if frame is not None:
             return frame
     events = stream.all()
-    shape = profile_events(events, rows, KEYS, slice_width_of(window))
+    shape = profile_events(events, rows, KEYS, window.slice_ms)
     return aggregate(events, AggregationRequest(window, grid.as_columns(stream.spark), KEYS, AGGREGATES, shape))
 
 

@@ -13,11 +13,10 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from backstream.eventtime.instants import HOUR_MS, MINUTE_MS
-from backstream.eventtime.windows import Session, Sliding, Tumbling
+from backstream.eventtime.windows import FixedWindow, Session, Sliding, Tumbling
 from backstream.runs.manifest import sum_fates
 from backstream.runs.plan import Mode
 from backstream.spark.source import EventFiles
-from backstream.spark.windows.assignment import FixedWindow
 from benchmarks import data, ours
 from benchmarks.data import Stream
 from benchmarks.jobs import Job, Sums

@@ -16,11 +16,10 @@ from backstream.eventtime.records import Record, SourceClock
 from backstream.eventtime.union import UnionSource
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
 from backstream.eventtime.watermark_sources import compute_watermarks
-from backstream.eventtime.windows import Cumulate, Sliding, Tumbling
+from backstream.eventtime.windows import Cumulate, FixedWindow, Sliding, Tumbling
 from backstream.source.arrival_index import ArrivalIndex, BucketGrid, is_index_exact
 from backstream.spark.watermarks import firing_times, firing_times_from_index
 from backstream.spark.watermarks.firing_times import ArrivalPositions, WindowGrid
-from backstream.spark.windows.assignment import FixedWindow
 
 PARTITIONS = ("a", "b", "c")
 

@@ -153,10 +153,7 @@ def _range_of(case: Case) -> tuple[Interval, int]:
         first_ms += min(0, *case.timers.delays_ms)
         repeated_ms = case.timers.period_ms * case.timers.most_repeats
         last_ms += max(0, *case.timers.delays_ms) + repeated_ms
-    unit_ms = 1
-    if not isinstance(window, Session):
-        unit_ms = window.slide_ms if isinstance(window, Sliding) else window.size_ms
-    shortest_ms = lcm(unit_ms, DAY_MS)
+    shortest_ms = lcm(1 if isinstance(window, Session) else window.start_step_ms, DAY_MS)
     chunk_ms = -(-(last_ms - first_ms) // (_CHUNKS * shortest_ms)) * shortest_ms
     first_ms = max(first_ms, _VALID_TIMES.start_ms)
     return Interval(first_ms // DAY_MS * DAY_MS, (last_ms // DAY_MS + 1) * DAY_MS), max(chunk_ms, shortest_ms)

@@ -188,8 +188,7 @@ class Definition(Section):
     @property
     def unit_ms(self) -> int:
         """Return the distance between the starts of two metric windows."""
-        windows = self.metric_windows
-        return windows.slide_ms if isinstance(windows, Sliding) else windows.size_ms
+        return self.metric_windows.start_step_ms
 
     @property
     def definition_hash(self) -> str:

@@ -6,7 +6,6 @@ positives, such as windows of records that also arrived earlier and count once.
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from backstream.eventtime.instants import DAY_MS
-from backstream.eventtime.windows import Cumulate, Session, Sliding, TimeWindow, WindowSpec
+from backstream.eventtime.windows import Session, TimeWindow, WindowSpec
 
 
 class ChangeKind(StrEnum):
@@ -87,10 +86,7 @@ def slice_ms(window: WindowSpec) -> tuple[int, int]:
     """
     if isinstance(window, Session):
         return window.gap_ms, 0
-    if isinstance(window, Cumulate):
-        return window.step_ms, window.offset_ms
-    width_ms = math.gcd(window.slide_ms, window.size_ms) if isinstance(window, Sliding) else window.size_ms
-    return width_ms, window.offset_ms
+    return window.slice_ms, window.offset_ms
 
 
 def find_stale_windows(

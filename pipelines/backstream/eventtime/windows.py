@@ -1,7 +1,18 @@
-"""Assign events to windows, by Flink's formulas."""
+"""Assign events to windows, by Flink's formulas; the geometry of fixed windows has its only home here.
+
+    tumbling   |----|----|----|       slices of one size
+    sliding    |----|                 slices of the greatest common divisor of size and slide
+                 |----|
+    cumulate   |-|                    slices of one step; the windows of one start end one step apart
+               |---|
+               |-----|
+
+All instants of a slice are in the same windows. So a record is classified once per slice, and not once per window.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -44,8 +55,51 @@ def _require_timestamp(event_time_ms: int) -> None:
         raise SpecError(msg)
 
 
+class _FixedWindow:
+    """The geometry that most windows of a fixed size share; a window with another one says so."""
+
+    __slots__ = ()
+    size_ms: int
+    offset_ms: int
+
+    @property
+    def slice_ms(self) -> int:
+        """The largest width of slices in which no window begins or ends."""
+        return self.size_ms
+
+    @property
+    def start_step_ms(self) -> int:
+        """The distance between two starts."""
+        return self.size_ms
+
+    @property
+    def end_step_ms(self) -> int:
+        """The distance between two ends."""
+        return self.start_step_ms
+
+    @property
+    def first_size_ms(self) -> int:
+        """The size of the shortest window of a start."""
+        return self.size_ms
+
+    @property
+    def windows_per_start(self) -> int:
+        """The number of windows with the same start."""
+        return 1
+
+    @property
+    def has_gaps(self) -> bool:
+        """True if some instants are in no window."""
+        return False
+
+    @property
+    def has_overlaps(self) -> bool:
+        """True if an instant may be in several windows."""
+        return True
+
+
 @dataclass(frozen=True, slots=True)
-class Tumbling:
+class Tumbling(_FixedWindow):
     """Windows of one size without gaps or overlaps."""
 
     size_ms: int
@@ -61,9 +115,14 @@ class Tumbling:
         start_ms = window_start_ms(event_time_ms, self.offset_ms, self.size_ms)
         return [TimeWindow(start_ms, wrap_int64(start_ms + self.size_ms))]
 
+    @property
+    def has_overlaps(self) -> bool:
+        """False: each instant is in one window."""
+        return False
+
 
 @dataclass(frozen=True, slots=True)
-class Sliding:
+class Sliding(_FixedWindow):
     """Windows of one size that start every `slide_ms`; if slide > size, some instants are in no window."""
 
     size_ms: int
@@ -85,9 +144,24 @@ class Sliding:
         starts_ms = (last_ms - distance_ms for distance_ms in range(0, self.size_ms - elapsed_ms, self.slide_ms))
         return [TimeWindow(wrap_int64(start_ms), wrap_int64(start_ms + self.size_ms)) for start_ms in starts_ms]
 
+    @property
+    def slice_ms(self) -> int:
+        """The largest width of slices in which no window begins or ends."""
+        return math.gcd(self.size_ms, self.slide_ms)
+
+    @property
+    def start_step_ms(self) -> int:
+        """The distance between two starts."""
+        return self.slide_ms
+
+    @property
+    def has_gaps(self) -> bool:
+        """True if some instants are in no window."""
+        return self.slide_ms > self.size_ms
+
 
 @dataclass(frozen=True, slots=True)
-class Cumulate:
+class Cumulate(_FixedWindow):
     """Windows with a common start that grow by `step_ms` up to `size_ms`."""
 
     size_ms: int
@@ -109,6 +183,26 @@ class Cumulate:
         steps = range(first, self.size_ms // self.step_ms + 1)
         return [TimeWindow(start_ms, wrap_int64(start_ms + step * self.step_ms)) for step in steps]
 
+    @property
+    def slice_ms(self) -> int:
+        """The largest width of slices in which no window begins or ends."""
+        return self.step_ms
+
+    @property
+    def end_step_ms(self) -> int:
+        """The distance between two ends."""
+        return self.step_ms
+
+    @property
+    def first_size_ms(self) -> int:
+        """The size of the shortest window of a start."""
+        return self.step_ms
+
+    @property
+    def windows_per_start(self) -> int:
+        """The number of windows with the same start."""
+        return self.size_ms // self.step_ms
+
 
 @dataclass(frozen=True, slots=True)
 class Session:
@@ -124,4 +218,6 @@ class Session:
         return [TimeWindow(event_time_ms, wrap_int64(event_time_ms + self.gap_ms))]
 
 
-WindowSpec = Tumbling | Sliding | Cumulate | Session
+FixedWindow = Tumbling | Sliding | Cumulate
+"""A window that depends only on the event time; a session depends on other events."""
+WindowSpec = FixedWindow | Session

@@ -14,7 +14,7 @@ from backstream.eventtime.duplicates import RecordGap
 from backstream.eventtime.instants import MAX_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import Fate
-from backstream.eventtime.windows import Cumulate, Sliding, Tumbling
+from backstream.eventtime.windows import FixedWindow, Sliding, Tumbling
 from backstream.native import sql
 from backstream.native.database import open_database, register_firing_times, split_output, write_query
 from backstream.native.task import ChunkGrid, TaskFiringTimes, TaskGrid, TaskOutput, WrittenFiles
@@ -65,7 +65,7 @@ class NativeCounts:
 
         A record is `halo` if no chunk owns its latest window.
         """
-        start_ms = sql.floor_to_step("event_time_ms", self.cells.offset_ms, sql.time_step_ms(self.cells))
+        start_ms = sql.floor_to_step("event_time_ms", self.cells.offset_ms, self.cells.start_step_ms)
         is_owned = f"fate = {sql.quote_text(Fate.QUARANTINED)} OR ({self._is_owned(start_ms)})"
         fate = f"CASE WHEN {is_owned} THEN fate ELSE {sql.quote_text(Fate.HALO)} END"
         gaps = ", ".join(f"coalesce(sum({gap}), 0)::BIGINT" for gap in RecordGap)
@@ -150,16 +150,14 @@ class NativeCounts:
         joined = sql.join_firing_times(rows, number, self.firing_times)
         return f"SELECT *, nullif(t_fired_ms, {MAX_MS}) AS fired_at_ms{lateness} FROM ({joined})"
 
-    def _assign_windows(self, window: Tumbling | Sliding | Cumulate) -> str:
+    def _assign_windows(self, window: FixedWindow) -> str:
         """Return a query of counts with `start_ms` and `end_ms` of each owned window that contains them."""
         fates = ", ".join(sql.quote_text(fate) for fate in _WINDOW_FATES)
         rows = f"SELECT * FROM ({self._scan_counts()}) WHERE fate IN ({fates})"
         first, last = sql.window_ends(window, "event_time_ms")
-        step_ms = sql.window_step_ms(window)
+        step_ms = window.end_step_ms
         windows = f"SELECT *, unnest(range({first}, {last} + 1, {step_ms})) AS end_ms FROM ({rows})"
-        start_ms = f"end_ms - {window.size_ms}"
-        if isinstance(window, Cumulate):
-            start_ms = sql.floor_to_step("(end_ms - 1)", window.offset_ms, window.size_ms)
+        start_ms = sql.window_start(window, "end_ms")
         return (
             f"SELECT * FROM (SELECT *, {start_ms} AS start_ms FROM ({windows})) WHERE {self._is_owned('start_ms')}"
         )

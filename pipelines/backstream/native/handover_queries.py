@@ -8,16 +8,15 @@ from dataclasses import dataclass
 from backstream.eventtime.emission import Emission, EmissionModel
 from backstream.eventtime.instants import MIN_MS
 from backstream.eventtime.records import SourceClock
-from backstream.eventtime.windows import Cumulate, Session, Sliding, Tumbling
+from backstream.eventtime.windows import FixedWindow, Session, Sliding
 from backstream.native.aggregates import aggregates_over_records
 from backstream.native.record_scans import Groups, column_alias, scan_query
 from backstream.native.sql import (
     PARTITION_TEXT,
-    floor_to_step,
     quote_name,
     select_list,
     window_ends,
-    window_step_ms,
+    window_start,
 )
 from backstream.native.task import INTEGERS, Aggregate, ReadSpec
 
@@ -90,23 +89,19 @@ class CutQueries:
         return f"SELECT * FROM ({self._readable()}) WHERE arrival_ms < {self.at_ms}"
 
 
-def fixed_members_query(records: str, window: Tumbling | Sliding | Cumulate, first_end_ms: int) -> str:
+def fixed_members_query(records: str, window: FixedWindow, first_end_ms: int) -> str:
     """Return a query of records, one row for each of their windows that end at `first_end_ms` or later."""
     first, last = window_ends(window, "event_ms")
-    step_ms = window_step_ms(window)
+    step_ms = window.end_step_ms
     # The first window that is open is on the grid of ends, as each `first` is.
     ends = f"unnest(range(greatest({first}, {first_end_ms}), {last} + 1, {step_ms}))"
-    start = (
-        floor_to_step("event_ms", window.offset_ms, window.size_ms)
-        if isinstance(window, Cumulate)
-        else f"(window_end_ms - {window.size_ms})"
-    )
+    start = window_start(window, "window_end_ms")
     return f"SELECT *, {start} AS window_start_ms FROM (SELECT *, {ends} AS window_end_ms FROM ({records}))"
 
 
-def first_open_end_ms(window: Tumbling | Sliding | Cumulate, above_ms: int) -> int:
+def first_open_end_ms(window: FixedWindow, above_ms: int) -> int:
     """Return the first window end whose last millisecond is above an instant."""
-    step_ms = window_step_ms(window)
+    step_ms = window.end_step_ms
     offset_ms = window.offset_ms + (window.size_ms if isinstance(window, Sliding) else 0)
     return above_ms + 2 + (offset_ms - above_ms - 2) % step_ms
 

@@ -5,10 +5,9 @@ Times are whole milliseconds, rounded down as in Spark. Windows are numbers in a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
-from backstream.eventtime.windows import Cumulate, Sliding, Tumbling
+from backstream.eventtime.windows import FixedWindow, Sliding
 from backstream.native.task import (
     ChunkGrid,
     TaskFiringTimes,
@@ -62,13 +61,6 @@ def is_true(condition: str) -> str:
     return f"coalesce({condition}, false)"
 
 
-def slice_width(window: Tumbling | Sliding | Cumulate) -> int:
-    """Return the greatest slice width, in ms, for which windows start and end only at slice bounds."""
-    if isinstance(window, Sliding):
-        return math.gcd(window.size_ms, window.slide_ms)
-    return window.step_ms if isinstance(window, Cumulate) else window.size_ms
-
-
 def is_after(firing_times: TaskFiringTimes, which: str, place: Sequence[str]) -> str:
     """Return the condition that a position in arrival order is after a firing time; null without one.
 
@@ -95,24 +87,21 @@ def number_type(grid: TaskGrid) -> str:
     return "INTEGER" if grid.count <= _MAX_INTEGER else "BIGINT"
 
 
-def window_step_ms(window: Tumbling | Sliding | Cumulate) -> int:
-    """Return the distance of window ends, in ms."""
-    return window.step_ms if isinstance(window, Cumulate) else time_step_ms(window)
+def window_start(window: FixedWindow, end_ms: str) -> str:
+    """Return the start of the window with an end."""
+    if window.windows_per_start == 1:
+        return f"({end_ms} - {window.size_ms})"
+    return floor_to_step(f"({end_ms} - 1)", window.offset_ms, window.size_ms)
 
 
-def time_step_ms(window: Tumbling | Sliding | Cumulate) -> int:
-    """Return the distance of window starts, in ms."""
-    return window.slide_ms if isinstance(window, Sliding) else window.size_ms
-
-
-def window_ends(window: Tumbling | Sliding | Cumulate, time_ms: str) -> tuple[str, str]:
+def window_ends(window: FixedWindow, time_ms: str) -> tuple[str, str]:
     """Return the first and the last end of the windows that contain an instant."""
     if isinstance(window, Sliding):
         first = (
             f"({floor_to_step(time_ms, window.offset_ms + window.size_ms, window.slide_ms)} + {window.slide_ms})"
         )
         return first, f"({floor_to_step(time_ms, window.offset_ms, window.slide_ms)} + {window.size_ms})"
-    width_ms = slice_width(window)
+    width_ms = window.slice_ms
     first = f"({floor_to_step(time_ms, window.offset_ms, width_ms)} + {width_ms})"
     return first, f"({floor_to_step(time_ms, window.offset_ms, window.size_ms)} + {window.size_ms})"
 

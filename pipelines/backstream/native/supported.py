@@ -21,7 +21,7 @@ from backstream.eventtime.emission import EmissionModel
 from backstream.eventtime.instants import MAX_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.watermark_generators import StrategyKind
-from backstream.eventtime.windows import Session, Sliding
+from backstream.eventtime.windows import Session
 from backstream.native.task import DECIMAL, FLOATING, GROUPED, INTEGERS, TIMES, Aggregate, ReadSpec
 
 _STRATEGIES_BETWEEN_TICKS = (StrategyKind.PUNCTUATED, StrategyKind.CUSTOM)
@@ -127,7 +127,7 @@ def _list_reasons(definition: Definition, columns: Mapping[str, str]) -> Iterato
     window = definition.window.spec()
     if isinstance(window, Session):
         yield from _list_session_reasons(definition, window)
-    elif isinstance(window, Sliding) and window.slide_ms > window.size_ms:
+    elif window.has_gaps:
         yield "windows have gaps between them"
     yield from _list_reading_reasons(definition, columns)
     for name in definition.source.key:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from backstream.eventtime.duplicates import Identity
 from backstream.eventtime.intervals import Interval
-from backstream.eventtime.windows import Cumulate, Sliding, Tumbling
+from backstream.eventtime.windows import FixedWindow
 from backstream.runs.manifest import StagedFile
 from backstream.source.arrival_index import BucketGrid
 
@@ -57,7 +57,7 @@ class ReadSpec:
 class TaskGrid:
     """The windows of chunks that run together, by number: window `n` ends at `first_end_ms + n * step_ms`."""
 
-    window: Tumbling | Sliding | Cumulate
+    window: FixedWindow
     first_end_ms: int
     step_ms: int
     count: int

@@ -10,7 +10,6 @@ from typing import Self
 
 from backstream.eventtime.instants import DAY_MS
 from backstream.eventtime.intervals import Interval
-from backstream.eventtime.windows import Cumulate, Sliding
 from backstream.native.task import TaskGrid
 from backstream.runs.plan import Chunk, InputFile
 
@@ -87,13 +86,12 @@ class _WindowStarts:
     @classmethod
     def from_grid(cls, grid: TaskGrid) -> Self:
         window = grid.window
-        windows_per_start = window.size_ms // window.step_ms if isinstance(window, Cumulate) else 1
         return cls(
-            first_ms=grid.first_end_ms - (window.step_ms if isinstance(window, Cumulate) else window.size_ms),
-            step_ms=window.slide_ms if isinstance(window, Sliding) else window.size_ms,
+            first_ms=grid.first_end_ms - window.first_size_ms,
+            step_ms=window.start_step_ms,
             size_ms=window.size_ms,
-            windows_per_start=windows_per_start,
-            count=grid.count // windows_per_start,
+            windows_per_start=window.windows_per_start,
+            count=grid.count // window.windows_per_start,
         )
 
     def at(self, number: int) -> int:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from backstream.eventtime.instants import MAX_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import Fate
-from backstream.eventtime.windows import Cumulate, Tumbling
 from backstream.native.aggregates import (
     aggregates_over_records,
     final_value,
@@ -29,12 +28,11 @@ from backstream.native.sql import (
     number_type,
     quote_text,
     select_list,
-    slice_width,
     staging_columns,
-    time_step_ms,
     to_timestamp,
     window_ends,
     window_number,
+    window_start,
 )
 from backstream.native.task import TaskFiringTimes, TaskOutput, WindowTask
 from backstream.runs.table_schemas import RECORD_COUNT, pane_count_column
@@ -66,8 +64,8 @@ class WindowQueries:
     def counts(self) -> str:
         """Return a query of record counts by slice, source partition, and fate, with the owning chunk."""
         task, offset_ms = self._task, self._window.offset_ms
-        slice_ms = floor_to_step("event_ms", offset_ms, slice_width(self._window))
-        start_ms = floor_to_step("slice_start_ms", offset_ms, time_step_ms(self._window))
+        slice_ms = floor_to_step("event_ms", offset_ms, self._window.slice_ms)
+        start_ms = floor_to_step("slice_start_ms", offset_ms, self._window.start_step_ms)
         records, fate = self._classify()
         late: dict[str, str] = {}
         if task.cell_late:
@@ -100,7 +98,7 @@ class WindowQueries:
         task = self._task
         assert task.dropped is not None  # noqa: S101 - only replays need it
         records, fate = self._classify()
-        start_ms = floor_to_step("event_ms", self._window.offset_ms, time_step_ms(self._window))
+        start_ms = floor_to_step("event_ms", self._window.offset_ms, self._window.start_step_ms)
         values = {
             "event_time": to_timestamp("event_ms"),
             "arrival_time": to_timestamp("arrival_ms"),
@@ -116,7 +114,7 @@ class WindowQueries:
 
     def _classify(self) -> tuple[str, str]:
         """Return a query of the task's records, and an expression of their index in `_FATE_CODES`."""
-        start_ms = floor_to_step("event_ms", self._window.offset_ms, time_step_ms(self._window))
+        start_ms = floor_to_step("event_ms", self._window.offset_ms, self._window.start_step_ms)
         number = self._number(f"({start_ms} + {self._window.size_ms})")
         records = f"SELECT *, {number} AS n FROM ({self._records.select(self._task.stretch)})"
         fate = "CASE " + ("WHEN is_duplicate THEN 3 " if self._records.has_duplicates else "")
@@ -144,11 +142,9 @@ class WindowQueries:
         task = self._task
         assert task.panes is not None  # noqa: S101 - only replays need it
         rows, keys = self._grouped_rows(task.firing_times)
-        position = [
-            position if isinstance(self._window, Tumbling) else name for position, name in self._late_columns()
-        ]
+        position = [position if not self._window.has_overlaps else name for position, name in self._late_columns()]
         fired, cleaned_up = self._is_after("t_fired", position), self._is_after("t_cleaned_up", position)
-        early = "false" if isinstance(self._window, Tumbling) else f"{_LATE_POSITION[0]} IS NULL"
+        early = "false" if not self._window.has_overlaps else f"{_LATE_POSITION[0]} IS NULL"
         classified = (
             f"SELECT *, {early} OR NOT {fired} AS is_on_time, {early} OR NOT {cleaned_up} AS is_accepted"
             f" FROM ({join_firing_times(rows, 'r.n', self._firing_times)})"
@@ -176,9 +172,7 @@ class WindowQueries:
         """Return a query of the output columns, with the start and end of each window instead of its number."""
         grid = self._grid
         end_ms = f"({grid.first_end_ms} + n::BIGINT * {grid.step_ms})"
-        start_ms = f"({end_ms} - {self._window.size_ms})"
-        if isinstance(self._window, Cumulate):
-            start_ms = floor_to_step(f"({end_ms} - 1)", self._window.offset_ms, self._window.size_ms)
+        start_ms = window_start(self._window, end_ms)
         columns = {
             **values,
             "window_start": to_timestamp(start_ms),
@@ -202,7 +196,7 @@ class WindowQueries:
 
     def _grouped_rows(self, firing_times: TaskFiringTimes | None) -> tuple[str, dict[str, str]]:
         """Return a query of rows with the number `n` of their window, and the key columns by name."""
-        if not isinstance(self._window, Tumbling):
+        if self._window.has_overlaps:
             return self._slice_records(firing_times), {name: name for name in self._key_names()}
         number = self._number(f"(event_ms + {self._grid.step_ms})")
         return (
@@ -211,13 +205,13 @@ class WindowQueries:
         )
 
     def _count(self, filter_clause: str) -> str:
-        if isinstance(self._window, Tumbling):
+        if not self._window.has_overlaps:
             return f"count(*){filter_clause}"
         return f"coalesce(sum(events){filter_clause}, 0)::BIGINT"
 
     def _partials(self, filter_clause: str, suffix: str) -> dict[str, str]:
         """Return the partial values of grouped rows that meet a condition; the rows are records or slices."""
-        if not isinstance(self._window, Tumbling):
+        if self._window.has_overlaps:
             return merge_partials(self._task.aggregates, filter_clause, suffix)
         return {name + suffix: value + filter_clause for name, value in self._partials_over_records().items()}
 
@@ -234,14 +228,14 @@ class WindowQueries:
         window, grid = self._window, self._grid
         first_end_ms = grid.first_end_ms + first * grid.step_ms
         start_ms = first_end_ms - window.size_ms
-        if isinstance(window, Cumulate):
+        if window.windows_per_start > 1:
             start_ms = (first_end_ms - 1) - (first_end_ms - 1 - window.offset_ms) % window.size_ms
         return Interval(start_ms, grid.first_end_ms + (end - 1) * grid.step_ms)
 
     def _slice_records(self, firing_times: TaskFiringTimes | None) -> str:
         """Return a query of partial values per slice and window, with the position of late records."""
         first, end = self._task.numbers
-        slice_ms = floor_to_step("event_ms", self._window.offset_ms, slice_width(self._window))
+        slice_ms = floor_to_step("event_ms", self._window.offset_ms, self._window.slice_ms)
         records = f"SELECT *, {slice_ms} AS slice_start_ms FROM ({self._records.select_once(self._window_span())})"
         late: dict[str, str] = {}
         if firing_times is not None:

@@ -18,7 +18,6 @@ from backstream.errors import ContractError
 from backstream.eventtime.duplicates import RecordGap
 from backstream.eventtime.instants import DAY_MS
 from backstream.eventtime.records import Fate, count_without_fate
-from backstream.eventtime.windows import Tumbling
 from backstream.quality.evidence import RunEvidence
 from backstream.quality.expected_events import CELL, CELL_TYPES, expected_cells
 from backstream.quality.window_rows import count_windows, times_to_ms, to_instants
@@ -245,7 +244,7 @@ def partitions_frame(windows: pd.DataFrame, manifests: Sequence[Manifest], defin
     rows["is_delivered"] = (rows["windows_expected"] == 0) | (rows["events"] > 0)
     rows["records"] = [records.get(name, 0) for name in names]
     rows["unmatched"] = 0
-    if isinstance(definition.metric_windows, Tumbling):
+    if not definition.metric_windows.has_overlaps:
         for fate, counts in by_fate.items():
             counted = pd.Series(counts, dtype="int64").reindex(names, fill_value=0)
             rows["unmatched"] += (counted - rows[fate]).abs()

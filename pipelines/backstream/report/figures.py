@@ -11,7 +11,7 @@ from backstream.definition.model import Definition
 from backstream.definition.result_sections import CumulateWindow, SessionWindow, SlidingWindow
 from backstream.eventtime.instants import duration_text
 from backstream.eventtime.records import Fate
-from backstream.eventtime.windows import Cumulate, Sliding, Tumbling
+from backstream.eventtime.windows import Cumulate, Sliding
 from backstream.quality.window_rows import count_windows
 from backstream.report.formatting import count_of, count_text, duration_words, minute_text, share_text
 from backstream.runs.manifest import Manifest, sum_fates
@@ -171,7 +171,7 @@ def _accounting_row(name: str, counts: dict[str, int], held: dict[str, int] | No
 
 
 def _sum_window_events(frame: pd.DataFrame | None, definition: Definition) -> dict[str, int] | None:
-    if frame is None or not isinstance(definition.metric_windows, Tumbling):
+    if frame is None or definition.metric_windows.has_overlaps:
         return None
     sums = frame.groupby("source_partition")["events"].sum()
     return {str(name): int(count) for name, count in sums.items()}

@@ -24,11 +24,9 @@ from backstream.eventtime.emission import Emission, EmissionModel, Topology
 from backstream.eventtime.instants import HOUR_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.watermark_generators import StrategyKind
-from backstream.eventtime.windows import Cumulate, Sliding, Tumbling
+from backstream.eventtime.windows import FixedWindow
 from backstream.runs.plan import InputFile
 from backstream.storage.files import replace_file
-
-FixedWindow = Tumbling | Sliding | Cumulate
 
 _INDEX_VERSION = 1
 
@@ -54,7 +52,7 @@ class BucketGrid:
 
         The bounded watermark is `max - delay - 1`, so it reaches `end - 1` with an event at `end + delay`.
         """
-        step_ms = _window_end_step_ms(window)
+        step_ms = window.end_step_ms
         idle_ms = emission.strategy.idle_timeout_ms
         width_ms = min(idle_ms, HOUR_MS) if idle_ms else HOUR_MS
         first_cut_ms = (window.offset_ms + window.size_ms + index_delay_ms(emission)) % step_ms
@@ -64,13 +62,6 @@ class BucketGrid:
         """Return the first bucket with only events at or after a cut; the cut must be one of the grid."""
         base_ms = cut_ms - self.first_cut_ms - (self.second_cut_ms if is_second else 0)
         return 2 * (base_ms // self.step_ms) + (1 if is_second else 0)
-
-
-def _window_end_step_ms(window: FixedWindow) -> int:
-    """Return the distance between the ends of consecutive windows."""
-    if isinstance(window, Tumbling):
-        return window.size_ms
-    return window.slide_ms if isinstance(window, Sliding) else window.step_ms
 
 
 def index_delay_ms(emission: Emission) -> int:

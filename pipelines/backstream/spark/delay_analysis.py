@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from backstream.eventtime.outages import Outage
 from backstream.eventtime.records import SourceClock
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
 from backstream.eventtime.watermark_holders import ArrivalBucket
+from backstream.eventtime.windows import FixedWindow
 from backstream.runs.plan import InputFile
 from backstream.spark import source
 from backstream.spark.schemas import Step, int64_literal
@@ -31,8 +31,6 @@ from backstream.spark.watermarks.partial_streams import timeline_of_files
 from backstream.spark.watermarks.resolve import list_expected_partitions
 from backstream.spark.watermarks.timeline import WatermarkTimeline
 from backstream.spark.windows.assignment import (
-    FixedWindow,
-    end_step_ms,
     latest_window_start,
     window_start_column,
 )
@@ -192,7 +190,7 @@ def _add_critical_delays(window: FixedWindow, allowed_lateness_ms: int, interval
     overdue_ms, dropped_ms, behind_ms = _critical_ms(window, allowed_lateness_ms)
     never = int64_literal(_NEVER)  # greatest() ignores null, the value at watermark -inf
     slice_ms = window_start_column(
-        F.col("event_time_ms"), int64_literal(window.offset_ms), int64_literal(_slice_ms(window))
+        F.col("event_time_ms"), int64_literal(window.offset_ms), int64_literal(window.slice_ms)
     )
     values = {
         _OVERDUE: F.when(is_in_range, F.greatest(overdue_ms, never)),
@@ -223,11 +221,6 @@ def _critical_ms(window: FixedWindow, allowed_lateness_ms: int) -> tuple[Column,
         F.when(is_in_gap, gap_ms).otherwise(overdue_ms - lateness_ms),
         behind_ms,
     )
-
-
-def _slice_ms(window: FixedWindow) -> int:
-    """Return the width of a slice; no window begins or ends inside of it, so its records have the same windows."""
-    return math.gcd(window.size_ms, end_step_ms(window))
 
 
 def _collect_counts(counts: DataFrame, most: int) -> tuple[pa.Table, int]:

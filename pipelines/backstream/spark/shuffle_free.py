@@ -19,12 +19,11 @@ from pyspark.sql import DataFrame
 from backstream.eventtime.emission import Emission
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import SourceClock
-from backstream.eventtime.windows import Tumbling
+from backstream.eventtime.windows import FixedWindow
 from backstream.runs.plan import InputFile
 from backstream.spark.source import EventFiles
 from backstream.spark.watermarks.compress import compress_events
 from backstream.spark.watermarks.firing_times import GridColumns, WindowGrid
-from backstream.spark.windows.assignment import FixedWindow
 
 MAX_PARTS = 64
 """The largest number of frames: with more, Spark's planning takes longer than the shuffle."""
@@ -117,7 +116,7 @@ def aggregate_by_time_range(
             windows, too.
     """
     spark = recorded.spark
-    if not isinstance(window, Tumbling):
+    if window.has_overlaps:
         return None
     if not (ranges := cut_time_ranges(recorded.files, grid, spark.sparkContext.defaultParallelism)):
         return None

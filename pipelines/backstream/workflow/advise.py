@@ -24,15 +24,14 @@ from backstream.eventtime.watermark_holders import (
     find_watermark_holders,
     recommend_idle_timeout_ms,
 )
-from backstream.eventtime.windows import Session
+from backstream.eventtime.windows import FixedWindow, Session
 from backstream.runs.home import Home
 from backstream.runs.plan import InputFile
 from backstream.source.columns import resolve_columns
 from backstream.source.damaged_files import require_no_damage
 from backstream.source.files import find_arrival_bounds, inspect_files, list_source_files
 from backstream.spark.delay_analysis import AnalysisRange, load_arrival_buckets, measure_delays
-from backstream.spark.watermarks.resolve import has_gaps, list_expected_partitions
-from backstream.spark.windows.assignment import FixedWindow, end_step_ms
+from backstream.spark.watermarks.resolve import list_expected_partitions
 from backstream.storage.files import write_text
 from backstream.workflow.plan.shared_home import require_files_on_disk
 
@@ -141,7 +140,7 @@ def prepare_advice(
     require_no_damage(source.damaged, place)
     columns = resolve_columns(source.shapes, definition, place)
     clock = _find_clock(definition, source.inputs, place)
-    near = Interval(since_ms, until_ms + max(window.size_ms, end_step_ms(window)))
+    near = Interval(since_ms, until_ms + max(window.size_ms, window.end_step_ms))
     if not any(file.may_hold(near) for file in source.inputs):
         raise _no_record_error(definition, interval)
     recorded = AnalysisRange(definition, window, clock, interval, near, source.inputs, columns.types)
@@ -241,7 +240,7 @@ def _measure(spark: SparkSession, request: AdviceRequest, on_stage: Callable[[st
         holders,
         idle_timeout_ms,
         lateness_ms=request.definition.lateness.allowed,
-        has_gaps=has_gaps(request.recorded.window),
+        has_gaps=request.recorded.window.has_gaps,
         assumed=request.assumed,
         charted=charted,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from backstream.eventtime.intervals import Interval
-from backstream.eventtime.windows import Sliding
 from backstream.native.fate_counts import NativeCounts
 from backstream.native.supported import native_aggregates, read_spec
 from backstream.native.task import RestTask, TaskFiringTimes, TaskGrid, WindowTask
@@ -104,7 +103,7 @@ def _tasks(group: ChunkGroup, results: FixedWindows, attempt: Attempt) -> tuple[
             identity=source.identity,
             counts_path=task_counts_path(attempt, number),
             memory_mb=memory_mb,
-            cell_late=isinstance(definition.metric_windows, Sliding) and results.lateness is not None,
+            cell_late=definition.metric_windows.has_overlaps and results.lateness is not None,
         )
 
     windows = [

@@ -25,7 +25,7 @@ from backstream.errors import SpecError
 from backstream.eventtime.instants import MAX_MS, MIN_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import SourceClock
-from backstream.eventtime.windows import Cumulate, Sliding
+from backstream.eventtime.windows import FixedWindow
 from backstream.native.task import TaskFiringTimes, TaskPositions
 from backstream.spark.schemas import (
     ARRIVAL_ORDER,
@@ -36,7 +36,6 @@ from backstream.spark.schemas import (
     table_literals,
 )
 from backstream.spark.watermarks.timeline import WatermarkTimeline
-from backstream.spark.windows.assignment import FixedWindow
 
 Longs = npt.NDArray[np.int64]
 
@@ -63,12 +62,10 @@ class WindowGrid:
     @classmethod
     def from_window(cls, window: FixedWindow, interval: Interval) -> WindowGrid:
         """Return the windows that start in the interval; cumulating windows end at every step."""
-        period_ms = window.slide_ms if isinstance(window, Sliding) else window.size_ms
+        period_ms = window.start_step_ms
         first_ms = interval.start_ms + (window.offset_ms - interval.start_ms) % period_ms
         starts = max(0, -(-(interval.end_ms - first_ms) // period_ms))
-        if isinstance(window, Cumulate):
-            return cls(first_ms + window.step_ms, window.step_ms, starts * (window.size_ms // window.step_ms))
-        return cls(first_ms + window.size_ms, period_ms, starts)
+        return cls(first_ms + window.first_size_ms, window.end_step_ms, starts * window.windows_per_start)
 
     @property
     def ends_ms(self) -> Longs:

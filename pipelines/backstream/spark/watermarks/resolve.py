@@ -20,7 +20,7 @@ from backstream.eventtime.instants import MAX_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import SourceClock
 from backstream.eventtime.union import complete_partitions
-from backstream.eventtime.windows import Sliding
+from backstream.eventtime.windows import FixedWindow
 from backstream.runs.plan import Plan
 from backstream.source.arrival_index import ArrivalIndex, BucketGrid, IndexFolder, is_index_exact
 from backstream.spark.arrival_index import arrival_bucket_column, extend_index
@@ -37,7 +37,6 @@ from backstream.spark.watermarks.partial_streams import (
     timeline_of_files,
 )
 from backstream.spark.watermarks.timeline import WatermarkTimeline
-from backstream.spark.windows.assignment import FixedWindow
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +47,13 @@ class ReplayLateness:
     timeline: WatermarkTimeline | None
 
 
-def has_gaps(window: FixedWindow) -> bool:
-    """Return whether some instants are in no window."""
-    return isinstance(window, Sliding) and window.slide_ms > window.size_ms
-
-
 def resolve_lateness(group: ChunkGroup, window: FixedWindow) -> ReplayLateness | None:
     """Return the firing times of all windows that the chunks read; None in a recompute: no record is late."""
     if not group.is_replay:
         return None
     # A record of the halo is classified by its own windows, with the result of the chunk that owns these windows.
     grid = WindowGrid.from_window(window, Interval(group.interval.start_ms, group.halo_end_ms))
-    if is_index_exact(group.emission) and not has_gaps(window):
+    if is_index_exact(group.emission) and not window.has_gaps:
         firing_times = _firing_times_from_index(group, window, grid)
         return ReplayLateness(firing_times.as_columns(group.spark), None)
     timeline = load_full_timeline(group)

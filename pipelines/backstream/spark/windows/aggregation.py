@@ -15,11 +15,11 @@ from pyspark.sql import functions as F
 
 from backstream.definition.aggregates import is_window_function, with_filter
 from backstream.eventtime.records import Fate
-from backstream.eventtime.windows import Cumulate, Tumbling
+from backstream.eventtime.windows import FixedWindow
 from backstream.runs.table_schemas import PANES_KEPT, pane_count_column
 from backstream.spark.schemas import ARRIVAL_ORDER, int64_literal
 from backstream.spark.watermarks.firing_times import FiringTimeColumns, GridColumns
-from backstream.spark.windows.assignment import FixedWindow, window_start_column
+from backstream.spark.windows.assignment import window_start_column
 from backstream.spark.windows.fates import EXPIRED, SLICE, add_slices, late_columns, window_end_columns
 from backstream.spark.windows.partial_aggregates import PartialAggregates, split_aggregates
 
@@ -113,7 +113,7 @@ def aggregate_panes(events: DataFrame, request: AggregationRequest, firing_times
 
 def _split_if_sliced(events: DataFrame, request: AggregationRequest) -> PartialAggregates | None:
     """Return partial aggregates for slices, if windows overlap and the aggregates can be merged; else None."""
-    return None if isinstance(request.window, Tumbling) else split_aggregates(events, request.aggregates)
+    return split_aggregates(events, request.aggregates) if request.window.has_overlaps else None
 
 
 def _aggregate_slices(
@@ -145,7 +145,7 @@ def _count_tasks(spark: SparkSession, events: int) -> int:
 def _add_window_number(rows: DataFrame, time_ms: str, request: AggregationRequest) -> DataFrame:
     """Return one row per row and requested window of its time, with the window's number."""
     window, grid, time = request.window, request.grid, F.col(time_ms)
-    if isinstance(window, Tumbling):
+    if not window.has_overlaps:
         end_ms = time + int64_literal(
             grid.step_ms
         )  # any time in the window plus one step has the number of its end
@@ -162,7 +162,7 @@ def _add_window_bounds(windows: DataFrame, request: AggregationRequest) -> DataF
     window, grid = request.window, request.grid
     end_ms = grid.end_ms(F.col(_NUMBER))
     start_ms = end_ms - int64_literal(window.size_ms)
-    if isinstance(window, Cumulate):
+    if window.windows_per_start > 1:
         start_ms = window_start_column(
             end_ms - int64_literal(1), int64_literal(window.offset_ms), int64_literal(window.size_ms)
         )

@@ -5,18 +5,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from backstream.eventtime.windows import Cumulate, Sliding, Tumbling
+from backstream.eventtime.windows import Cumulate, FixedWindow, Sliding
 from backstream.spark.schemas import Step, int64_literal, integer_quotient
-
-FixedWindow = Tumbling | Sliding | Cumulate
-"""A window that depends only on the event time; a session depends on other events."""
-
-
-def end_step_ms(window: FixedWindow) -> int:
-    """Return the distance between two window starts, or between two ends of cumulating windows."""
-    if isinstance(window, Tumbling):
-        return window.size_ms
-    return window.slide_ms if isinstance(window, Sliding) else window.step_ms
 
 
 def window_start_column(event_time_ms: Column, offset_ms: Column, size_ms: Column) -> Column:
@@ -29,9 +19,8 @@ def latest_window_start(window: FixedWindow) -> tuple[Column, Column]:
 
     If the slide is larger than the size, the event may be after that end, in a gap between windows.
     """
-    every_ms = window.slide_ms if isinstance(window, Sliding) else window.size_ms
-    offset_ms = int64_literal(window.offset_ms)
-    start_ms = window_start_column(F.col("event_time_ms"), offset_ms, int64_literal(every_ms))
+    step_ms, offset_ms = int64_literal(window.start_step_ms), int64_literal(window.offset_ms)
+    start_ms = window_start_column(F.col("event_time_ms"), offset_ms, step_ms)
     return start_ms, start_ms + int64_literal(window.size_ms)
 
 

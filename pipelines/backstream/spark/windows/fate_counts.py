@@ -13,13 +13,13 @@ from pyspark.sql import functions as F
 
 from backstream.eventtime.duplicates import RecordGap
 from backstream.eventtime.records import Fate
-from backstream.eventtime.windows import Sliding, Tumbling
+from backstream.eventtime.windows import FixedWindow, Sliding, Tumbling
 from backstream.native.fate_counts import ChunkCounts
 from backstream.spark.chunk_group import CHUNK
 from backstream.spark.schemas import IntervalColumns, partition_to_group_by, with_partition_as_text
 from backstream.spark.watermarks.firing_times import FiringTimeColumns
 from backstream.spark.windows.aggregation import WINDOW
-from backstream.spark.windows.assignment import FixedWindow, assign_windows, latest_window_start
+from backstream.spark.windows.assignment import assign_windows, latest_window_start
 from backstream.spark.windows.fates import EXPIRED, SLICE, add_slices, late_columns, timing_column
 
 IN_A_WINDOW = (Fate.ON_TIME, Fate.LATE, Fate.DROPPED)

@@ -7,18 +7,15 @@ slices keep the arrival positions of such events (`late_columns`).
 
 from __future__ import annotations
 
-import math
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from backstream.eventtime.instants import MAX_MS
 from backstream.eventtime.records import Fate
-from backstream.eventtime.windows import Cumulate, Sliding
+from backstream.eventtime.windows import FixedWindow, Sliding
 from backstream.spark.schemas import Step, int64_literal
 from backstream.spark.watermarks.firing_times import FiringTimeColumns
 from backstream.spark.windows.assignment import (
-    FixedWindow,
     window_start_column,
 )
 
@@ -53,13 +50,6 @@ def fate_in_gap(allowed_lateness_ms: Column) -> Column:
     return F.when(is_behind, F.lit(Fate.DROPPED)).otherwise(F.lit(Fate.UNASSIGNED))
 
 
-def slice_width_of(window: FixedWindow) -> int:
-    """Return the largest width of a slice: no window begins or ends inside of a slice."""
-    if isinstance(window, Sliding):
-        return math.gcd(window.size_ms, window.slide_ms)
-    return window.step_ms if isinstance(window, Cumulate) else window.size_ms
-
-
 def window_end_columns(window: FixedWindow, time_ms: Column) -> tuple[Column, Column]:
     """Return the first and the last end of the windows of an instant; in a gap, the last is not after it."""
     size_ms, offset_ms = int64_literal(window.size_ms), int64_literal(window.offset_ms)
@@ -67,7 +57,7 @@ def window_end_columns(window: FixedWindow, time_ms: Column) -> tuple[Column, Co
         slide_ms = int64_literal(window.slide_ms)
         first_ms = window_start_column(time_ms, offset_ms + size_ms, slide_ms) + slide_ms
         return first_ms, window_start_column(time_ms, offset_ms, slide_ms) + size_ms
-    width_ms = int64_literal(slice_width_of(window))
+    width_ms = int64_literal(window.slice_ms)
     return window_start_column(time_ms, offset_ms, width_ms) + width_ms, window_start_column(
         time_ms, offset_ms, size_ms
     ) + size_ms
@@ -86,7 +76,7 @@ def add_slices(window: FixedWindow, firing_times: FiringTimeColumns | None) -> S
         firing_times: their firing times; None if no record is late, or if the fate of a record is enough.
     """
     slice_ms = window_start_column(
-        F.col("event_time_ms"), int64_literal(window.offset_ms), int64_literal(slice_width_of(window))
+        F.col("event_time_ms"), int64_literal(window.offset_ms), int64_literal(window.slice_ms)
     )
 
     def step(events: DataFrame) -> DataFrame:

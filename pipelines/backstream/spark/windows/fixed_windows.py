@@ -13,6 +13,7 @@ from backstream.definition.columns import payload_columns
 from backstream.eventtime.instants import MIN_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import Fate
+from backstream.eventtime.windows import FixedWindow
 from backstream.runs.table_schemas import RECORD_COUNT
 from backstream.spark import chunk_group as reading
 from backstream.spark.chunk_group import ChunkGroup, ChunkRecords
@@ -22,12 +23,12 @@ from backstream.spark.source import REASON, count_gaps
 from backstream.spark.user_jobs import IN_FINAL, add_pane_index
 from backstream.spark.watermarks.firing_times import FiringTimeColumns, WindowGrid
 from backstream.spark.watermarks.join import add_watermarks
-from backstream.spark.watermarks.resolve import ReplayLateness, has_gaps, load_timeline
+from backstream.spark.watermarks.resolve import ReplayLateness, load_timeline
 from backstream.spark.windows import aggregation
 from backstream.spark.windows.aggregation import WINDOW, AggregationRequest, DataProfile
-from backstream.spark.windows.assignment import FixedWindow, assign_windows, latest_window_start
+from backstream.spark.windows.assignment import assign_windows, latest_window_start
 from backstream.spark.windows.fate_counts import FateCounts, count_fates
-from backstream.spark.windows.fates import EXPIRED, fate_in_gap, slice_width_of, timing_of
+from backstream.spark.windows.fates import EXPIRED, fate_in_gap, timing_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class FixedWindows:
         """
         lateness, start_ms = self.lateness, self.work.interval.start_ms
         records = reading.load_records(self.work, Interval(start_ms, self.work.halo_end_ms))
-        if lateness is not None and lateness.timeline is not None and has_gaps(self.window):
+        if lateness is not None and lateness.timeline is not None and self.window.has_gaps:
             records = records.transform(add_watermarks(self.work.spark, lateness.timeline, self.work.clock))
         fate = self._fate()
         return records.transform(lambda events: events.withColumn("fate", fate))
@@ -90,9 +91,7 @@ class FixedWindows:
         events = self._usable(records, payload_columns(definition))
         profile = DataProfile()
         if is_many:
-            profile = aggregation.profile_events(
-                events, self.work.expected_events, keys, slice_width_of(self.window)
-            )
+            profile = aggregation.profile_events(events, self.work.expected_events, keys, self.window.slice_ms)
         all_windows = grid.as_columns(self.work.spark)
         return self._aggregate(events, AggregationRequest(self.window, all_windows, keys, aggregates, profile))
 
@@ -159,7 +158,7 @@ class FixedWindows:
             firing_times = self.lateness.firing_times
             number = firing_times.grid.number(end_ms)
             fate = timing_of(firing_times.is_fired(number), firing_times.is_cleaned_up(number), Fate.DROPPED)
-        if has_gaps(self.window):
+        if self.window.has_gaps:
             fate = F.when(F.col("event_time_ms") >= end_ms, self._fate_in_gap()).otherwise(fate)
         return (
             F.when(F.col(REASON).isNotNull(), F.lit(Fate.QUARANTINED))

@@ -16,7 +16,7 @@ from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import SourceClock
 from backstream.eventtime.stream_state import StreamState
 from backstream.eventtime.union import complete_partitions
-from backstream.eventtime.windows import Cumulate, Session, Sliding, Tumbling
+from backstream.eventtime.windows import FixedWindow, Session
 from backstream.native.database import register_firing_times
 from backstream.native.handover_queries import (
     CutQueries,
@@ -30,7 +30,7 @@ from backstream.native.handover_queries import (
 )
 from backstream.native.record_scans import column_alias
 from backstream.native.records import RecordsQuery, group_files_by_schema
-from backstream.native.sql import PARTITION_TEXT, is_after, join_firing_times, window_step_ms
+from backstream.native.sql import PARTITION_TEXT, is_after, join_firing_times
 from backstream.native.supported import parse_aggregate, read_spec
 from backstream.native.task import Aggregate, ReadSpec
 from backstream.runs.plan import InputFile
@@ -172,13 +172,13 @@ def _fixed_members(
     The watermark never falls. So each open window has accepted all its records so far.
     """
     window = cut.definition.window.spec()
-    assert isinstance(window, Tumbling | Sliding | Cumulate)  # noqa: S101 - sessions have another function
+    assert isinstance(window, FixedWindow)  # noqa: S101 - sessions have another function
     reading = cut.read_spec
     above_ms = max(watermark_ms - cut.definition.lateness.allowed, reading.valid.start_ms - window.size_ms)
     first_end_ms = first_open_end_ms(window, above_ms)
     records = _select_records(database, cut, first_end_ms - window.size_ms)
     members = fixed_members_query(records, window, first_end_ms)
-    step_ms = window_step_ms(window)
+    step_ms = window.end_step_ms
     fired = max(0, (watermark_ms + 1 - first_end_ms) // step_ms + 1) if watermark_ms > MIN_MS else 0
     if not fired:
         return members, "0"

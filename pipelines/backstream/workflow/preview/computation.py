@@ -14,7 +14,7 @@ from backstream.definition.model import Definition
 from backstream.eventtime.duplicates import Identity
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import SourceClock
-from backstream.eventtime.windows import Session
+from backstream.eventtime.windows import FixedWindow, Session
 from backstream.native.index_files import extend_index_here
 from backstream.native.key_sample import KeySample
 from backstream.native.raw_input import RawInput
@@ -23,7 +23,7 @@ from backstream.native.task import ChunkGrid, TaskFiringTimes, TaskGrid, TaskOut
 from backstream.native.task_runner import run_native_task
 from backstream.runs.plan import Chunk, Mode, Plan
 from backstream.runs.table_schemas import DROPPED, PANES, WINDOWS
-from backstream.source.arrival_index import BucketGrid, FixedWindow, IndexFolder, is_index_exact
+from backstream.source.arrival_index import BucketGrid, IndexFolder, is_index_exact
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
