@@ -2,15 +2,44 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
+from math import gcd
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from backstream.errors import SpecError
 from backstream.eventtime.instants import MAX_MS, MIN_MS
-from backstream.eventtime.windows import Cumulate, Session, Sliding, Tumbling, WindowSpec
+from backstream.eventtime.windows import Cumulate, FixedWindow, Session, Sliding, Tumbling, WindowSpec
 
 EVENT_TIMES_MS = st.integers(-(2**45), 2**45)
+STEPS_MS = st.integers(1, 12)
+FIXED_WINDOWS = st.one_of(
+    st.builds(Tumbling, STEPS_MS),
+    st.builds(Sliding, STEPS_MS, STEPS_MS),
+    st.builds(lambda step_ms, steps: Cumulate(step_ms * steps, step_ms), STEPS_MS, STEPS_MS),
+)
+
+
+@given(FIXED_WINDOWS, st.integers(-20, 20))
+def test_the_geometry_of_windows_is_that_of_their_assignment(window: FixedWindow, offset_ms: int) -> None:
+    window = replace(window, offset_ms=offset_ms % window.start_step_ms)
+    assigned = [window.assign(time_ms) for time_ms in range(-300, 300)]
+
+    known = sorted({each for windows in assigned for each in windows})
+    inner = [each for each in known if each.start_ms > -150 and each.end_ms < 150]
+    bounds_ms = sorted({bound_ms for each in known for bound_ms in each})
+    assert {(bound_ms - offset_ms) % window.slice_ms for bound_ms in bounds_ms} == {0}
+    assert window.slice_ms == gcd(*(bound_ms - bounds_ms[0] for bound_ms in bounds_ms))
+    starts_ms, ends_ms = (sorted({each[side] for each in inner}) for side in (0, 1))
+    assert {after - before for before, after in pairwise(starts_ms)} == {window.start_step_ms}
+    assert {after - before for before, after in pairwise(ends_ms)} == {window.end_step_ms}
+    sizes = [each.end_ms - each.start_ms for each in inner if each.start_ms == starts_ms[0]]
+    assert (min(sizes), len(sizes)) == (window.first_size_ms, window.windows_per_start)
+    assert window.has_gaps == ([] in assigned)
+    assert window.has_overlaps or max(map(len, assigned)) == 1
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ IS_RETRYABLE = {
     "JobError": True,
     "LedgerError": True,
     "NoResponseError": True,
+    "NotNativeError": False,
     "PlanError": False,
     "QualityError": False,
     "RangeError": False,

@@ -4,6 +4,7 @@ import ast
 import configparser
 import os
 import pkgutil
+import re
 import shutil
 import subprocess
 import sys
@@ -97,6 +98,13 @@ def test_a_forbidden_import_is_found_though_it_hides_in_a_function(
     )
     assert f"{broken} BROKEN" in [line.partition(" (")[0] for line in linted.stdout.splitlines()]
     assert linted.returncode == 1
+
+
+def test_only_event_time_divides_the_sizes_of_windows() -> None:
+    """Each second home of a window's geometry is a second rule; use the properties of the window."""
+    others = (path for path in PACKAGE.rglob("*.py") if "eventtime" not in path.parts)
+
+    assert [str(path) for path in others if re.search(r"gcd\([^)]*(size|slide|step)", path.read_text())] == []
 
 
 def test_event_time_rules_import_the_standard_library_and_themselves_only() -> None:

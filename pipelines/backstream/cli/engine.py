@@ -30,7 +30,7 @@ from backstream.text import print_text
 if TYPE_CHECKING:
     from backstream.conformance.cases import Case
     from backstream.conformance.comparison import Engine
-    from backstream.conformance.run_engine import RunResult
+    from backstream.conformance.run_engine import ReplayResult
     from backstream.eventtime.delay_analysis import DelayAdvice
     from backstream.workflow.advise import AdviceRequest
 
@@ -165,7 +165,7 @@ def _load_engine(engine: ConformanceEngine) -> Engine:
     return partial(_run_with_progress, engine.value)
 
 
-def _run_with_progress(engine: str, cases: Sequence[Case]) -> list[RunResult | BackstreamError]:
+def _run_with_progress(engine: str, cases: Sequence[Case]) -> list[ReplayResult | BackstreamError]:
     """Run cases in several processes, with a progress bar."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from backstream.conformance.cases import Case, UnsupportedCaseError
+from backstream.conformance.repeating_timers import RepeatingTimers
 from backstream.definition.watermark_sections import DELAYED
 from backstream.eventtime.emission import EmissionModel, Topology
 from backstream.eventtime.instants import DAY_MS, instant_text
@@ -28,8 +29,8 @@ _BITS = 60
 """The bits of one column; a long has 63, and a sum of them must not overflow."""
 _VALID_TIMES = Interval(-62_135_596_800_000, 253_402_214_400_000)
 """The years 1 to 9999 without their last day, which a definition can name."""
-_LONGEST_MS = 2**52
-"""The longest lateness, gap, or timeout that is tried; no calendar reaches it."""
+_LONGEST_MS = 36_500 * DAY_MS
+"""The longest duration in a definition. Idleness or lateness of this length has the effect of a longer one."""
 _CHUNKS = 8
 """The number of chunks of a long stream."""
 
@@ -72,7 +73,7 @@ def write_dataset(case: Case, folder: Path, engine: str, process: Mapping[str, A
         ]
         (folder / source).mkdir()
         pq.write_table(_table_of(records, bit_columns), folder / source / "records.parquet")
-    interval, chunk_ms = _range_of(case)
+    interval, chunk_ms = _range_of(case, case.timers if process else None)
     results = {"process": process} if process else {"aggregates": {name: f"sum({name})" for name in bit_columns}}
     content = {
         "name": "recording",
@@ -106,10 +107,8 @@ def _list_obstacles(case: Case) -> Iterator[str]:
     markers_ms = [record.marker for record in case.records if type(record.marker) is int]
     if not all(_VALID_TIMES.start_ms <= time_ms < _VALID_TIMES.end_ms for time_ms in (*times_ms, *markers_ms)):
         yield "times outside of the years 1 to 9999"
-    gap_ms = case.window.gap_ms if isinstance(case.window, Session) else 0
-    timeouts_ms = (strategy.idle_timeout_ms for strategy in case.emission.strategies)
-    if max(case.allowed_lateness_ms, gap_ms, *timeouts_ms) > _LONGEST_MS:
-        yield "lateness, gap, or timeout near the limit of 64 bits"
+    if isinstance(case.window, Session) and max(case.allowed_lateness_ms, case.window.gap_ms) > _LONGEST_MS:
+        yield "sessions with a gap or lateness of more than 100 years"  # a merge may overflow, as in Flink
     if case.emission.suppresses_final_when_idle:
         yield "no final watermark, which a definition cannot ask for"
 
@@ -144,15 +143,17 @@ def _table_of(records: Sequence[tuple[int, Record]], bit_columns: Sequence[str])
     return pa.table(columns)
 
 
-def _range_of(case: Case) -> tuple[Interval, int]:
-    """Return a range of whole chunks with all windows and timers of a case, and the length of a chunk."""
+def _range_of(case: Case, timers: RepeatingTimers | None) -> tuple[Interval, int]:
+    """Return a range of whole days with all windows and timers of a case, and the length of a chunk."""
     times_ms = [record.event_time_ms for record in case.records]
     window = case.window
     first_ms, last_ms = min(times_ms) - (0 if isinstance(window, Session) else window.size_ms), max(times_ms)
-    if case.timers:
-        first_ms += min(0, *case.timers.delays_ms)
-        repeated_ms = case.timers.period_ms * case.timers.most_repeats
-        last_ms += max(0, *case.timers.delays_ms) + repeated_ms
+    if timers:
+        first_ms += min(0, *timers.delays_ms)
+        last_ms += max(0, *timers.delays_ms) + timers.period_ms * timers.most_repeats
+        if last_ms >= _VALID_TIMES.end_ms:
+            msg = "timers outside of the years 1 to 9999"
+            raise UnsupportedCaseError(msg)
     shortest_ms = lcm(1 if isinstance(window, Session) else window.start_step_ms, DAY_MS)
     chunk_ms = -(-(last_ms - first_ms) // (_CHUNKS * shortest_ms)) * shortest_ms
     first_ms = max(first_ms, _VALID_TIMES.start_ms)
@@ -210,7 +211,7 @@ def _source_and_watermarks(case: Case, folder: Path) -> dict[str, Any]:
         "clock_start": instant_text(case.clock.start_ms),
         "finished_partitions": "release" if emission.drops_finished_splits else "hold",
     }
-    return {**content, "lateness": {"allowed": f"{case.allowed_lateness_ms}ms"}}
+    return {**content, "lateness": {"allowed": f"{min(case.allowed_lateness_ms, _LONGEST_MS)}ms"}}
 
 
 def _strategy(strategy: WatermarkStrategy) -> dict[str, str]:
@@ -218,7 +219,8 @@ def _strategy(strategy: WatermarkStrategy) -> dict[str, str]:
     if strategy.kind in DELAYED:
         section["delay"] = f"{strategy.delay_ms}ms"
     if strategy.idle_timeout_ms and strategy.interval_ms and strategy.kind is not StrategyKind.NONE:
-        section["idle_timeout"] = f"{strategy.idle_timeout_ms}ms"  # without ticks, no partition becomes idle
+        # Without ticks, no partition becomes idle.
+        section["idle_timeout"] = f"{min(strategy.idle_timeout_ms, _LONGEST_MS)}ms"
     if strategy.kind is StrategyKind.PUNCTUATED:
         own_ms = f"unix_millis(happened) - {strategy.delay_ms}L"
         section["marker"] = f"timestamp_millis(coalesce(marker_ms, if(is_marker, {own_ms}, null)))"

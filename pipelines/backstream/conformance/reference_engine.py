@@ -36,7 +36,7 @@ class RecordedFiring:
 
 @dataclass(slots=True)
 class StreamResult:
-    """What happened in a stream, step by step; `timers` is None without a process function."""
+    """All steps of a stream, in their order; `timers` is None without a process function."""
 
     firings: list[RecordedFiring]
     late: list[int]

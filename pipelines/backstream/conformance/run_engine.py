@@ -47,8 +47,8 @@ class Panes(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class RunResult:
-    """What a run staged for a case; `timers` is None if the engine runs no process functions."""
+class ReplayResult:
+    """The staged rows of a case; `timers` is None if the engine runs no process functions."""
 
     windows: Mapping[Window, Panes]
     dropped: list[int]
@@ -91,18 +91,18 @@ class RunEngine:
         """Use a session; the name is a value of `backfill.engine`."""
         self._spark, self._name = spark, name
 
-    def __call__(self, cases: Sequence[Case]) -> list[RunResult | BackstreamError]:
+    def __call__(self, cases: Sequence[Case]) -> list[ReplayResult | BackstreamError]:
         """Run cases, each in a home of its own; the result of a failed case is its error."""
         return [self._run_or_error(case) for case in cases]
 
-    def _run_or_error(self, case: Case) -> RunResult | BackstreamError:
+    def _run_or_error(self, case: Case) -> ReplayResult | BackstreamError:
         with TemporaryDirectory(prefix="backstream-conformance-") as folder:
             try:
                 return self._run(case, Path(folder))
             except BackstreamError as error:
                 return error
 
-    def _run(self, case: Case, folder: Path) -> RunResult:
+    def _run(self, case: Case, folder: Path) -> ReplayResult:
         (folder / "windows").mkdir()
         dataset = write_dataset(case, folder / "windows", self._name)
         manifests = self._replay(dataset, folder / "windows")
@@ -112,7 +112,7 @@ class RunEngine:
         fates: Counter[str] = Counter()
         for counts in sum_fates(manifests).values():
             fates.update(counts)
-        return RunResult(
+        return ReplayResult(
             dict(_load_panes(manifests, dataset)),
             sorted(row["arrival_seq"] for row in _load_rows(manifests, DROPPED)),
             dict(+fates),

@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 
 from backstream.conformance.cases import Case
-from backstream.conformance.run_engine import RunEngine, RunResult
+from backstream.conformance.run_engine import ReplayResult, RunEngine
 from backstream.errors import BackstreamError
 
 _CASES_PER_PART = 5
@@ -19,7 +19,7 @@ _engines: list[RunEngine] = []
 
 def run_in_workers(
     name: str, cases: Sequence[Case], on_finished: Callable[[int], None]
-) -> list[RunResult | BackstreamError]:
+) -> list[ReplayResult | BackstreamError]:
     """Return the results of an engine for cases, in their order.
 
     Args:
@@ -29,7 +29,7 @@ def run_in_workers(
     """
     starts = range(0, len(cases), _CASES_PER_PART)
     workers = max(1, min(os.cpu_count() or 1, len(starts)))
-    results: dict[int, list[RunResult | BackstreamError]] = {}
+    results: dict[int, list[ReplayResult | BackstreamError]] = {}
     with ProcessPoolExecutor(workers, get_context("spawn"), _start_engine, (name,)) as pool:
         parts = {pool.submit(_run_part, cases[start : start + _CASES_PER_PART]): start for start in starts}
         for part in as_completed(parts):
@@ -44,5 +44,5 @@ def _start_engine(name: str) -> None:
     _engines.append(RunEngine(local_session("backstream conformance", SMALL_DATA_SETTINGS, input_bytes=0), name))
 
 
-def _run_part(cases: Sequence[Case]) -> list[RunResult | BackstreamError]:
+def _run_part(cases: Sequence[Case]) -> list[ReplayResult | BackstreamError]:
     return _engines[0](cases)

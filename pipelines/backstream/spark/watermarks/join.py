@@ -31,7 +31,7 @@ def in_force_table(timeline: WatermarkTimeline, blocks: Longs | None = None) -> 
     return pa.table({"block": blocks, "block_watermark_ms": timeline.at_block(blocks)})
 
 
-def marker_table(timeline: WatermarkTimeline) -> pa.Table:
+def _marker_table(timeline: WatermarkTimeline) -> pa.Table:
     """Return the rises inside of each block; the table is empty if the watermark moves only at ticks."""
     inside: dict[int, list[dict[str, int | str]]] = {}
     rises = zip(timeline.watermark_ms, timeline.visible_from, timeline.marker_positions, strict=False)
@@ -53,7 +53,7 @@ def add_watermarks(spark: SparkSession, timeline: WatermarkTimeline, clock: Sour
         timeline
     ):
         return _add_listed_watermarks(spark, timeline, clock, blocks)
-    return join_watermarks(spark, in_force_table(timeline), marker_table(timeline), clock)
+    return _join_watermarks(spark, in_force_table(timeline), _marker_table(timeline), clock)
 
 
 def _listed_blocks(timeline: WatermarkTimeline) -> range:
@@ -88,7 +88,7 @@ def _add_listed_watermarks(
     return lambda events: events.withColumn("watermark_ms", F.get(watermark_by_block, position))
 
 
-def join_watermarks(
+def _join_watermarks(
     spark: SparkSession,
     in_force: pa.Table,
     markers: pa.Table,

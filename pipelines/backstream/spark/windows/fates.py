@@ -46,7 +46,7 @@ def fate_in_gap(allowed_lateness_ms: Column) -> Column:
 
     Flink drops it if the watermark has reached its event time plus the allowed lateness.
     """
-    is_behind = saturating_sum_ms(F.col("event_time_ms"), allowed_lateness_ms) <= F.col("watermark_ms")
+    is_behind = _saturating_sum_ms(F.col("event_time_ms"), allowed_lateness_ms) <= F.col("watermark_ms")
     return F.when(is_behind, F.lit(Fate.DROPPED)).otherwise(F.lit(Fate.UNASSIGNED))
 
 
@@ -104,7 +104,7 @@ def timing_column(firing_times: FiringTimeColumns | None) -> Column:
     return F.when(position[0].isNull(), F.lit(Fate.ON_TIME)).otherwise(timing)
 
 
-def saturating_sum_ms(value_ms: Column, allowed_lateness_ms: Column) -> Column:
+def _saturating_sum_ms(value_ms: Column, allowed_lateness_ms: Column) -> Column:
     """Return the sum, or +inf if it overflows: the cleanup time of a window."""
     overflows = value_ms > F.lit(MAX_MS) - allowed_lateness_ms
     return F.when(overflows, F.lit(MAX_MS)).otherwise(value_ms + allowed_lateness_ms)
