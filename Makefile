@@ -36,6 +36,9 @@ test-all: ## All tests, lint beside them (ARGS="-m e2e": those with Airflow, clu
 suite: setup
 	@$(java) $(pytest) -m "$(MARKS)" $(ARGS)
 
+conformance: setup ## All recordings of Flink on the path of a run (ARGS="--engine spark": on Spark)
+	@$(java) .venv/bin/backstream conformance tests/conformance/flink/*.jsonl --engine native $(ARGS)
+
 matrix: setup ## Publish by the wheel with each Python and Airflow (ARGS="--airflow 3.2")
 	@$(java) .venv/bin/python -m tests.package.matrix $(ARGS)
 
