@@ -19,6 +19,7 @@ from backstream.conformance.cases import Case, load_cases, parse_case
 from backstream.conformance.comparison import find_difference
 from backstream.conformance.run_engine import RunEngine
 from backstream.errors import BackstreamError
+from backstream.eventtime.watermark_generators import StrategyKind
 from backstream.eventtime.windows import Session
 from backstream.spark.watermarks import firing_times
 
@@ -39,7 +40,8 @@ def features(case: Case) -> dict[str, object]:
     """Return what decides the way of a case through an engine."""
     return {
         "window": type(case.window),
-        "strategies": frozenset(strategy.kind for strategy in case.emission.strategies),
+        "strategy": case.emission.strategy.kind,
+        "markers": any(strategy.kind is StrategyKind.PUNCTUATED for strategy in case.emission.strategies),
         "idleness": any(strategy.idle_timeout_ms for strategy in case.emission.strategies),
         "topology": case.emission.topology,
         "union": bool(case.emission.sources),
@@ -134,7 +136,7 @@ RANDOM = {
 def test_a_run_agrees_with_the_reference_on_random_streams(spark: SparkSession, engine: str, kind: str) -> None:
     new_case, seed, number = RANDOM[kind]
     chance = random.Random(seed)  # noqa: S311 - cases, not secrets
-    lines = [recorded_by_reference(new_case(chance, each)) for each in range(number)]
+    lines = [recorded_by_reference(new_case(chance, each) | {"end_of_input": "active"}) for each in range(number)]
 
     # Spark plans each of its jobs anew, so it gets a quarter of them.
     tally = find_difference(lines[:: 4 if engine == "spark" else 1], RunEngine(spark, engine))

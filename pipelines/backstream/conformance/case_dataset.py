@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import lcm
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from backstream.eventtime.instants import DAY_MS, instant_text
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import Record
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
-from backstream.eventtime.windows import Cumulate, Session, Sliding, WindowSpec
+from backstream.eventtime.windows import Cumulate, Session, Sliding, Tumbling, WindowSpec
 
 _BITS = 60
 """The bits of one column; a long has 63, and a sum of them must not overflow."""
@@ -73,11 +73,13 @@ def write_dataset(case: Case, folder: Path, engine: str, process: Mapping[str, A
         ]
         (folder / source).mkdir()
         pq.write_table(_table_of(records, bit_columns), folder / source / "records.parquet")
-    interval, chunk_ms = _range_of(case, case.timers if process else None)
+    # Timers do not depend on windows, and a process function needs tumbling ones.
+    window = Tumbling(DAY_MS) if process else case.window
+    interval, chunk_ms = _range_of(case, window, case.timers if process else None)
     results = {"process": process} if process else {"aggregates": {name: f"sum({name})" for name in bit_columns}}
     content = {
         "name": "recording",
-        "window": _window(case.window),
+        "window": _window(window),
         **_source_and_watermarks(case, folder),
         **results,
         "backfill": {"engine": engine, "chunk": f"{chunk_ms}ms"},
@@ -111,6 +113,8 @@ def _list_obstacles(case: Case) -> Iterator[str]:
         yield "sessions with a gap or lateness of more than 100 years"  # a merge may overflow, as in Flink
     if case.emission.suppresses_final_when_idle:
         yield "no final watermark, which a definition cannot ask for"
+    if case.emission.sources and case.emission.drops_finished_splits:
+        yield "several sources whose finished partitions leave, which a definition cannot ask for"
 
 
 def _partitions_by_source(case: Case) -> Mapping[str, Sequence[int]]:
@@ -143,10 +147,9 @@ def _table_of(records: Sequence[tuple[int, Record]], bit_columns: Sequence[str])
     return pa.table(columns)
 
 
-def _range_of(case: Case, timers: RepeatingTimers | None) -> tuple[Interval, int]:
+def _range_of(case: Case, window: WindowSpec, timers: RepeatingTimers | None) -> tuple[Interval, int]:
     """Return a range of whole days with all windows and timers of a case, and the length of a chunk."""
     times_ms = [record.event_time_ms for record in case.records]
-    window = case.window
     first_ms, last_ms = min(times_ms) - (0 if isinstance(window, Session) else window.size_ms), max(times_ms)
     if timers:
         first_ms += min(0, *timers.delays_ms)
@@ -198,18 +201,20 @@ def _source_and_watermarks(case: Case, folder: Path) -> dict[str, Any]:
         ]
         content: dict[str, Any] = {"source": sources, "watermark": {}}
     else:
-        watermark = _strategy(emission.strategy)
+        is_batch = emission.model is EmissionModel.MICRO_BATCH  # with one maximum of all partitions
+        watermark = _strategy(replace(emission.strategy, idle_timeout_ms=0) if is_batch else emission.strategy)
         content = {"source": {**source, "path": str(folder / "records")}, "watermark": watermark}
-        if emission.topology is not Topology.SPLITS:
+        if emission.topology is not Topology.SPLITS and not is_batch:
             content["watermark"]["topology"] = emission.topology.value
         if emission.model is not EmissionModel.TICK:
             content["watermark"]["emit"] = emission.model.value
+        if emission.drops_finished_splits and not is_batch:
+            content["watermark"]["finished_partitions"] = "release"
     if all(strategy.kind is StrategyKind.NONE for strategy in emission.strategies):
         return {**content, "watermark": {"strategy": StrategyKind.NONE.value}}
     content["watermark"] |= {
         "emit_interval": f"{case.clock.interval_ms}ms",
         "clock_start": instant_text(case.clock.start_ms),
-        "finished_partitions": "release" if emission.drops_finished_splits else "hold",
     }
     return {**content, "lateness": {"allowed": f"{min(case.allowed_lateness_ms, _LONGEST_MS)}ms"}}
 
