@@ -29,18 +29,19 @@ def test_make_alone_lists_what_it_can_do_by_sections() -> None:
     assert make() == [
         "",
         "Use",
-        "  make demo     Replay February 2013 of real flights in a real Airflow (EXIT=1: end by itself)",
-        "  make bench    Measure, and print one table of ratios",
+        "  make demo        Replay February 2013 of real flights in a real Airflow (EXIT=1: end by itself)",
+        "  make bench       Measure, and print one table of ratios",
         "",
         "Develop",
-        "  make lint     Style, format, types and layers",
-        '  make test     The tests that take seconds, lint beside them (ARGS="-k word" is handed to pytest)',
-        '  make test-all All tests, lint beside them (ARGS="-m e2e": those with Airflow, clusters, browsers)',
-        '  make matrix   Publish by the wheel with each Python and Airflow (ARGS="--airflow 3.2")',
+        "  make lint        Style, format, types and layers",
+        '  make test        The tests that take seconds, lint beside them (ARGS="-k word" is handed to pytest)',
+        '  make test-all    All tests, lint beside them (ARGS="-m e2e": those with Airflow, clusters, browsers)',
+        '  make conformance All recordings of Flink on the path of a run (ARGS="--engine spark": on Spark)',
+        '  make matrix      Publish by the wheel with each Python and Airflow (ARGS="--airflow 3.2")',
         "",
         "Prepare",
-        "  make setup    A Java runtime, uv and the locked environment; the others call it first",
-        "  make help     This list",
+        "  make setup       A Java runtime, uv and the locked environment; the others call it first",
+        "  make help        This list",
     ]
 
 

@@ -62,7 +62,7 @@ def _is_ending(gateway: JavaGateway) -> bool:
     """Return whether Java runs its shutdown hooks, or does not reply."""
     try:
         return bool(gateway.jvm.org.apache.spark.util.ShutdownHookManager.inShutdown())
-    except (Py4JError, *_DISCONNECTED):
+    except (Py4JError, AttributeError, *_DISCONNECTED):  # py4j uses the attributes of a connection that is gone
         return True
 
 
