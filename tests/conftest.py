@@ -11,6 +11,7 @@ from hypothesis import settings
 from pyspark.sql import SparkSession
 from tests.lake import store
 from tests.lake.postgres import Server, binaries, running
+from tests.seconds import Seconds
 
 from backstream.variables import HEAP_VARIABLE, WAREHOUSE_VARIABLE
 
@@ -18,6 +19,11 @@ settings.register_profile("suite", deadline=None)  # other tests use the process
 settings.load_profile("suite")
 
 FLINK_CASES = Path(__file__).parent / "conformance" / "flink"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Measure where the seconds go."""
+    config.pluginmanager.register(Seconds(), "seconds")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
