@@ -1,10 +1,7 @@
 """Measure backstream against what one would write by hand and against other engines, and print ratios.
 
 make bench                                                # 2,000,000 events, with Structured Streaming
-make bench ARGS="--only publication"                      # planning and publishing at size, without Spark
-make bench ARGS="--only pages"                            # each page of a long history, without Spark
 make bench ARGS="--only growth"                           # each command over larger and larger published tables
-make bench ARGS="--only airflow"                          # one day of flights in a real Airflow, task by task
 make bench ARGS="--only job --save"                       # whole jobs beside hand-written scripts, at full size
 make bench ARGS="--only job --shapes dense --rows 2000000"
 make bench ARGS="--rows 25000000 --peers all --save"      # the figures of docs/benchmarks.md
@@ -22,7 +19,7 @@ from pathlib import Path
 from rich.console import Console
 
 from backstream.variables import CATALOG_VARIABLE
-from benchmarks import comparisons, growth, one_day, page_times, publication, results, shapes, table, whole_jobs
+from benchmarks import comparisons, growth, results, shapes, table, whole_jobs
 from benchmarks.comparisons import Section
 from benchmarks.kinds import PROGRESS, Setting, by_kind
 from benchmarks.peers import registry
@@ -32,7 +29,7 @@ ROWS = 2_000_000
 SAVED = Path(__file__).parent / "measured"
 """The folder of saved results, with one file for each size and choice of sections."""
 _GROWTH_ROWS = 100_000_000
-_ASKED_FOR = (Section.PAGES, Section.JOB, Section.GROWTH, Section.AIRFLOW)
+_ASKED_FOR = (Section.JOB, Section.GROWTH)
 """Sections that the benchmark measures only if you name them."""
 
 
@@ -56,18 +53,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if jobs:
         job_results = whole_jobs.measured(setting, options.shapes, PROGRESS.print)
         record = record.joined(job_results) if selection else job_results
-    if Section.PUBLICATION in sections:
-        record.figures.extend(publication.figures(PROGRESS.print))
-    if Section.PAGES in sections:
-        record.figures.extend(page_times.figures(PROGRESS.print))
     if Section.GROWTH in sections:
         sizes = growth.scaled(options.growth_rows)
         record.costs.extend(
             growth.costs(PROGRESS.print, options.folder.resolve() / "growth", options.rounds, sizes)
         )
-    if Section.AIRFLOW in sections:
-        times = one_day.task_times(PROGRESS.print, options.folder.resolve() / "airflow", options.rounds)
-        record.tasks.extend(times)
     table.shown(record, [*jobs, *selection], Console(width=None if sys.stdout.isatty() else 200))
     if options.save:
         some_shapes = options.shapes if jobs and set(options.shapes) < set(shapes.NAMES) else []

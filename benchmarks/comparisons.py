@@ -23,19 +23,11 @@ class Section(StrEnum):
     SCALE = "scale"
     HOT_KEY = "hot-key"
     """A stream in which one key has half of all events."""
-    WATERMARKS = "watermarks"
-    """The watermarks of a month of 64 source partitions, computed on the driver."""
     CHUNKS = "chunks"
-    PUBLICATION = "publication"
-    """Plans and publications of thousands of files, and publications after hundreds of runs; without Spark."""
-    PAGES = "pages"
-    """The time of each page over three years of days, 1,000 runs, and 200 datasets; without Spark."""
     GROWTH = "growth"
     """Each command and page over larger and larger published tables. Each table gets one small run, with Spark."""
     JOB = "job"
     """Whole jobs, from the start of a process to its exit."""
-    AIRFLOW = "airflow"
-    """One day of the demo's flights in a real Airflow, task by task."""
 
 
 class Asked(StrEnum):
@@ -150,14 +142,6 @@ COMPARISONS = (
     _hot("recompute", "tumbling 1 min", _RECOMPUTE),
     _hot("recompute", _SESSION, "session, recompute"),
     _hot("replay", _SESSION, "session, replay"),
-    Comparison(
-        Section.WATERMARKS,
-        "watermarks of 30 days, 64 partitions, every tick of 200 ms",
-        "64 partitions, per tick",
-        "only when windows of 1 min fire",
-        "64 partitions, per window",
-        Asked.NOTHING,
-    ),
     _at_most(
         1.2, Section.CHUNKS, "replay of 30 days in 30 chunks", "30 days in 30 chunks", "uncut", "30 days uncut"
     ),

@@ -22,21 +22,6 @@ _GIBIBYTE = 1024**3
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
-    """A measurement without a base. `limit` is the largest accepted value, or None."""
-
-    what: str
-    value: float
-    unit: str
-    limit: float | None = None
-
-    @property
-    def is_met(self) -> bool | None:
-        """Return whether the value keeps the limit. Return None if there is no limit."""
-        return None if self.limit is None else self.value <= self.limit
-
-
-@dataclass(frozen=True, slots=True)
 class Cost:
     """The cost of one command beside a published table of some shape. `rss_mb` is the peak of its memory."""
 
@@ -45,22 +30,6 @@ class Cost:
     wall_s: float
     cpu_s: float
     rss_mb: float
-
-
-@dataclass(frozen=True, slots=True)
-class TaskTimes:
-    """The times of a task in an Airflow run: queued, started, and ended, in seconds after the trigger of the run.
-
-    `took_s` is the time from start to end. `load` is the load average of the minute before the trigger.
-    """
-
-    round: int
-    task: str
-    queued_s: float
-    started_s: float
-    ended_s: float
-    took_s: float
-    load: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +81,7 @@ class Results:
     runs: dict[str, Runs] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     disagreements: list[str] = field(default_factory=list)
-    figures: list[Figure] = field(default_factory=list)
     costs: list[Cost] = field(default_factory=list)
-    tasks: list[TaskTimes] = field(default_factory=list)
     jobs: dict[str, Runs] = field(default_factory=dict)
     """Whole jobs, from the start of a process to its exit. `runs` has the measurements of a warm session."""
 
@@ -130,9 +97,7 @@ class Results:
             runs=self.runs | other.runs,
             failed=self.failed | other.failed,
             disagreements=self.disagreements + other.disagreements,
-            figures=self.figures + other.figures,
             costs=self.costs + other.costs,
-            tasks=self.tasks + other.tasks,
             jobs=self.jobs | other.jobs,
         )
 
@@ -145,11 +110,9 @@ class Results:
         """
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         runs = {name: Runs(**entry) for name, entry in content["runs"].items()}
-        figures = [Figure(**entry) for entry in content.get("figures", ())]
         costs = [Cost(**entry) for entry in content.get("costs", ())]
-        tasks = [TaskTimes(**entry) for entry in content.get("tasks", ())]
         jobs = {name: Runs(**entry) for name, entry in content.get("jobs", {}).items()}
-        parts = {"runs": runs, "figures": figures, "costs": costs, "tasks": tasks, "jobs": jobs}
+        parts = {"runs": runs, "costs": costs, "jobs": jobs}
         return cls(**content | parts)
 
 

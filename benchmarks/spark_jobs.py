@@ -20,7 +20,6 @@ from backstream.spark.source import EventFiles
 from benchmarks import data, ours
 from benchmarks.data import Stream
 from benchmarks.jobs import Job, Sums
-from benchmarks.many_partitions import WAYS, WatermarkJob
 
 CHUNKED_DAYS = 30
 WINDOWS: dict[str, FixedWindow | Session] = {
@@ -91,7 +90,7 @@ class ChunkedJob:
 
 def names() -> list[str]:
     """Return the names of all jobs."""
-    return [*(f"{prefix}{name}" for prefix in _STREAMS for name in _frame_job_names()), *_NATIVE, *_CUTS, *WAYS]
+    return [*(f"{prefix}{name}" for prefix in _STREAMS for name in _frame_job_names()), *_NATIVE, *_CUTS]
 
 
 def jobs(spark: SparkSession, rows: int, folder: Path, selection: set[str]) -> list[Job]:
@@ -104,10 +103,9 @@ def jobs(spark: SparkSession, rows: int, folder: Path, selection: set[str]) -> l
     if _NATIVE.keys() & selection:
         path = data.parquet(spark, Stream(rows), folder)
         result += [ChunkedJob(name, spark, path, 1, 1, way) for name, way in _NATIVE.items() if name in selection]
-    if (_CUTS.keys() | WAYS.keys()) & selection:
+    if _CUTS.keys() & selection:
         path = data.parquet(spark, Stream(rows, CHUNKED_DAYS, 6 * CHUNKED_DAYS), folder)
         result += [ChunkedJob(name, spark, path, days) for name, days in _CUTS.items() if name in selection]
-        result += [WatermarkJob(name, spark, path, find) for name, find in WAYS.items() if name in selection]
     return result
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -12,12 +11,10 @@ from rich.table import Table
 
 from benchmarks.comparisons import Asked, Comparison, Ratio, Section, is_met, ratio
 from benchmarks.growth import bar_of
-from benchmarks.one_day import PUBLISHED_S, REPLAY_S, by_round, medians, published_s, replay_s
 from benchmarks.results import Cost, Results, Runs
 
 RATIO_COLUMNS = ("job", "against", "ratio", "in the rounds", "asked", "met")
 ENGINE_COLUMNS = ("engine", "reads", "settings")
-FIGURE_COLUMNS = ("without Spark", "took", "asked", "met")
 JOB_COLUMNS = (
     "job",
     "engine",
@@ -30,8 +27,6 @@ JOB_COLUMNS = (
     "longest task",
 )
 WHOLE_JOB_COLUMNS = ("whole job", "events", "result rows", "seconds", "in the rounds", "processor", "peak RSS")
-DAY_COLUMNS = ("one day in Airflow", "seconds", "in the rounds", "asked", "met")
-TASK_COLUMNS = ("task", "queued", "started", "ended", "start to end", "in the rounds")
 _BEGIN, _END = "<!-- figures: begin -->", "<!-- figures: end -->"
 _UNKNOWN = "-"
 _GROWTH = "seconds of processor (of the clock) and peak memory, by what is published"
@@ -91,20 +86,6 @@ def _whole_job_row(name: str, runs: Runs) -> Row:
     return (name, events, rows, median, spread, f"{processor_s:.1f} s", _size(runs.peak("rss_mb")))
 
 
-def figure_rows(results: Results) -> list[Row]:
-    """Return one row of text per figure of plans and publications."""
-    verdicts = {True: "yes", False: "no", None: _UNKNOWN}
-    return [
-        (
-            figure.what,
-            f"{figure.value:,.2f} {figure.unit}",
-            _UNKNOWN if figure.limit is None else f"at most {figure.limit:g} {figure.unit}",
-            verdicts[figure.is_met],
-        )
-        for figure in results.figures
-    ]
-
-
 def engine_rows(results: Results) -> list[Row]:
     """Return one row of text per engine and its settings."""
     all_runs = [*results.jobs.values(), *results.runs.values()]
@@ -144,48 +125,14 @@ def _growth_row(costs: Sequence[Cost]) -> Row:
     return (last.command, *cells, f"{times:.2f} x", str(bar), is_met)
 
 
-def day_rows(results: Results) -> list[Row]:
-    """Return one row of text per bar of a day in Airflow."""
-    rounds = by_round(results.tasks)
-    return [
-        _day_row("from the trigger to the end of publish", [published_s(times) for times in rounds], PUBLISHED_S),
-        _day_row("the task replay", [replay_s(times) for times in rounds], REPLAY_S),
-    ]
-
-
-def _day_row(what: str, seconds: Sequence[float], limit: float) -> Row:
-    median, is_met = statistics.median(seconds), statistics.median(seconds) <= limit
-    return (what, f"{median:.1f} s", _spread(seconds), f"at most {limit:g} s", "yes" if is_met else "no")
-
-
-def task_rows(results: Results) -> list[Row]:
-    """Return one row of text per task: medians of the seconds after the trigger."""
-    durations = {
-        task.task: [entry.took_s for entry in results.tasks if entry.task == task.task] for task in results.tasks
-    }
-    return [
-        (
-            entry.task,
-            *(f"{value:.1f}" for value in (entry.queued_s, entry.started_s, entry.ended_s, entry.took_s)),
-            _spread(durations[entry.task]),
-        )
-        for entry in medians(results.tasks)
-    ]
-
-
 def _spread(seconds: Sequence[float]) -> str:
     return f"{min(seconds):.1f} to {max(seconds):.1f}"
 
 
 def shown(results: Results, comparisons: Sequence[Comparison], console: Console) -> None:
     """Print the tables, the differences of results, and the failures."""
-    if results.figures:
-        console.print(_table("at size, without Spark", FIGURE_COLUMNS, figure_rows(results), left=1))
     if results.costs:
         console.print(_table(_GROWTH, growth_columns(results), growth_rows(results), left=1))
-    if results.tasks:
-        console.print(_table(_day_title(results), DAY_COLUMNS, day_rows(results), left=1))
-        console.print(_table("seconds after the trigger, median", TASK_COLUMNS, task_rows(results), left=1))
     jobs, kernels = _split(comparisons)
     if jobs:
         title = f"whole jobs, median of {results.rounds} rounds"
@@ -229,64 +176,26 @@ def markdown(all_results: Sequence[Results], comparisons: Sequence[Comparison]) 
 
 
 def _markdown(results: Results, comparisons: Sequence[Comparison]) -> str:
-    machine = [f"* {name}: {value}" for name, value in results.machine.items()]
     jobs, kernels = _split(comparisons)
-    sections = [
-        *(_whole_jobs(results, jobs) if results.jobs else ()),
-        *(_kernels(results, kernels) if results.runs else ()),
-        *(_one_day(results) if results.tasks else ()),
-    ]
-    parts = [
-        *(sections or [f"Measured on {results.measured_on}."]),
-        *([_markdown_table(ENGINE_COLUMNS, engines, left=3)] if (engines := engine_rows(results)) else ()),
-        *(f"{name} was not measured: {reason}" for name, reason in results.failed.items()),
-        *_figures(results),
-        *_growth(results),
-        "The machine:\n\n" + "\n".join(machine),
-    ]
-    return "\n\n".join(parts)
+    machine = ", ".join(f"{name} {value}" for name, value in results.machine.items())
+    rounds = f", median of {results.rounds} rounds"
+    parts: list[str] = []
+    if results.jobs:
+        parts += ["### Whole jobs", f"From start to exit of a process{rounds}. {_when(results)}"]
+        parts += [_markdown_table(RATIO_COLUMNS, ratio_rows(results, jobs), left=2)]
+        parts += [_markdown_table(WHOLE_JOB_COLUMNS, whole_job_rows(results), left=1)]
+    if results.runs:
+        parts += ["### Kernels", f"{results.rows:,} events, files in arrival order{rounds}. {_when(results)}"]
+        parts += [_markdown_table(RATIO_COLUMNS, ratio_rows(results, kernels), left=2)]
+    if results.costs:
+        parts += ["### Growth", f"{_GROWTH[0].upper()}{_GROWTH[1:]}. {_when(results)}"]
+        parts += [_markdown_table(growth_columns(results), growth_rows(results), left=1)]
+    parts += [f"{name} was not measured: {reason}" for name, reason in results.failed.items()]
+    return "\n\n".join([*parts, f"The machine: {machine}."])
 
 
-def _whole_jobs(results: Results, comparisons: Sequence[Comparison]) -> Iterator[str]:
-    yield "### Whole jobs"
-    yield f"Measured on {results.measured_on}: from start to exit of a process, median of {results.rounds} rounds."
-    yield _markdown_table(RATIO_COLUMNS, ratio_rows(results, comparisons), left=2)
-    yield "Per job: median time, processor time of all its processes, peak memory over the rounds."
-    yield _markdown_table(WHOLE_JOB_COLUMNS, whole_job_rows(results), left=1)
-
-
-def _kernels(results: Results, comparisons: Sequence[Comparison]) -> Iterator[str]:
-    yield f"### Kernels over {results.rows:,} events, files in arrival order"
-    yield f"Measured on {results.measured_on}: {results.rows:,} events, median of {results.rounds} rounds."
-    yield _markdown_table(RATIO_COLUMNS, ratio_rows(results, comparisons), left=2)
-    yield "Per job: median time, peak memory over the rounds."
-    yield _markdown_table(JOB_COLUMNS, job_rows(results), left=2)
-
-
-def _day_title(results: Results) -> str:
-    loads = [entry.load for entry in results.tasks]
-    return f"median of {len(by_round(results.tasks))} rounds, load average before them {_spread(loads)}"
-
-
-def _one_day(results: Results) -> Iterator[str]:
-    yield "### One day in Airflow"
-    yield f"Measured on {results.measured_on}: {_day_title(results)}."
-    yield _markdown_table(DAY_COLUMNS, day_rows(results), left=1)
-    yield "Per task: seconds after the trigger, median."
-    yield _markdown_table(TASK_COLUMNS, task_rows(results), left=1)
-
-
-def _figures(results: Results) -> list[str]:
-    if not results.figures:
-        return []
-    return ["Planning and publishing at size:", _markdown_table(FIGURE_COLUMNS, figure_rows(results), left=1)]
-
-
-def _growth(results: Results) -> list[str]:
-    if not results.costs:
-        return []
-    title = f"{_GROWTH[0].upper()}{_GROWTH[1:]}:"
-    return [title, _markdown_table(growth_columns(results), growth_rows(results), left=1)]
+def _when(results: Results) -> str:
+    return f"Measured on {results.measured_on}."
 
 
 def _markdown_table(columns: Row, rows: Sequence[Row], left: int) -> str:

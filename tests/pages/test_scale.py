@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.long_history import LARGEST, write_history
-from benchmarks.page_times import pages
+from tests.pages.long_history import LARGEST, pages, write_history
 
 from backstream.definition.loader import load_definition
 from backstream.definition.model import Definition

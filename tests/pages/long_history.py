@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -10,6 +10,10 @@ import pandas as pd
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS, instant_ms
 from backstream.lake.ledger import CHECKS, CHECKS_TABLE, RUNS, RUNS_TABLE, RunRow, run_row, stored_run
 from backstream.lake.ledger_tables import append_rows, summarize_files
+from backstream.pages import lists, views
+from backstream.pages.filters import Filter
+from backstream.pages.render import Page
+from backstream.pages.store import PageStore
 from backstream.quality.audit_frame import WINDOW_COLUMNS
 from backstream.runs.dataset_state import DatasetState, DayIssue, DayTotals, write_day_totals
 from backstream.runs.home import Home
@@ -18,7 +22,6 @@ from backstream.runs.requests import RunRequest
 from backstream.runs.results import Verdict
 from backstream.runs.status import RunStatus
 
-DAYS, RUN_COUNT, DATASETS = 1_096, 1_000, 200
 FIRST_MS = instant_ms("2022-01-01", "first day")
 LARGEST = "flights"
 """The dataset with most of the runs; each other dataset has two."""
@@ -44,9 +47,7 @@ departures = "count(*)"
 _PARTITIONS = ("EWR", "JFK", "LGA")
 
 
-def write_history(
-    home: Home, definitions: Path, days: int = DAYS, runs: int = RUN_COUNT, datasets: int = DATASETS
-) -> None:
+def write_history(home: Home, definitions: Path, days: int, runs: int, datasets: int) -> None:
     """Write definitions, run folders, requests, and the ledger.
 
     Args:
@@ -67,6 +68,22 @@ def write_history(
     summarize_files(home, RUNS, RUNS_TABLE, None)
     checks = [check for row in rows if row.verdict for check in _checks(row)]
     append_rows(home, CHECKS, CHECKS_TABLE, (), checks)
+
+
+def pages(dag_ids: set[str]) -> Mapping[str, Callable[[PageStore], Page]]:
+    """Return each page of the history as a function of the store."""
+    dag_id = f"backfill_{LARGEST}"
+    narrow = Filter(text="jfk", since="2022-01-01", until="2022-02-01")
+    return {
+        "Backfills": lambda store: lists.overview_page(store, dag_ids),
+        "Backfills, searched": lambda store: lists.overview_page(store, dag_ids, Filter(text="19")),
+        "Runs": lambda store: lists.runs_page(store, dag_ids),
+        "Runs, filtered": lambda store: lists.runs_page(store, dag_ids, None, narrow),
+        "Runs of a dataset": lambda store: lists.runs_page(store, {dag_id}, dag_id),
+        "Windows": lambda store: views.windows_page(store, dag_id, may_run=True),
+        "a day": lambda store: views.day_page(store, dag_id, "2022-02-09", may_run=True),
+        "Checks": lambda store: lists.checks_page(store, dag_id),
+    }
 
 
 def _write_dataset(home: Home, name: str, days: int, runs: int) -> Iterator[RunRow]:
@@ -125,11 +142,11 @@ def _plan(home: Home, name: str, since_ms: int, until_ms: int, number: int) -> P
 
 
 def _outcome(number: int) -> tuple[RunStatus, Verdict | None]:
-    if number % 40 == 39:  # noqa: PLR2004 - a share of failed runs
+    if number % 40 == 39:
         return RunStatus.FAILED, None
-    if number % 20 == 19:  # noqa: PLR2004 - a share of rejected runs
+    if number % 20 == 19:
         return RunStatus.REFUSED, Verdict.FAIL
-    return RunStatus.PUBLISHED, Verdict.WARN if number % 10 == 9 else Verdict.PASS  # noqa: PLR2004 - see above
+    return RunStatus.PUBLISHED, Verdict.WARN if number % 10 == 9 else Verdict.PASS
 
 
 def _totals(since_ms: int, until_ms: int, verdict: Verdict | None) -> Iterator[DayTotals]:
