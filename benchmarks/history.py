@@ -24,9 +24,9 @@ from backstream.lake.catalog import open_catalog_for_writing
 from backstream.lake.tables import create_or_evolve_table
 from backstream.runs.plan import Plan
 from backstream.runs.table_schemas import METRICS_TABLE, QUARANTINE_TABLE, Column, windows_table
-from backstream.workflow import plan_run
 from backstream.workflow.dataset_state import refresh_dataset_state
 from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import plan_run
 from benchmarks.history_runs import History
 from benchmarks.history_shape import (
     EVENTS_BEFORE,

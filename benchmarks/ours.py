@@ -36,8 +36,8 @@ from backstream.spark.watermarks.join import add_watermarks
 from backstream.spark.watermarks.partial_streams import timeline_of_files
 from backstream.spark.windows import aggregation
 from backstream.spark.windows.aggregation import AggregationRequest, profile_events
-from backstream.workflow import plan_run
 from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import plan_run
 from benchmarks.data import FIRST_DAY_MS, PARTITIONS
 
 KEYS = ["key"]

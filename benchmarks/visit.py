@@ -29,7 +29,7 @@ def _windows_page(name: str) -> str:
 
 
 def _restate_check(name: str) -> str:
-    from backstream.workflow import find_restatements
+    from backstream.workflow.late_data.restate import find_restatements
 
     return find_restatements(find_definition(name), Home.from_environment()).summary
 

@@ -109,11 +109,11 @@ def _backfill(api: AirflowApi, stack: Stack, home: Home) -> bool:
 
 def _print_summary(plan: Plan, home: Home, *, published: bool) -> None:
     """Print the summary of the run, and a hash of the published rows."""
-    from backstream import workflow
     from backstream.lake import reader
+    from backstream.workflow.publish import publication_text
 
     console.print()
-    console.print(workflow.publication_text(plan), markup=False)
+    console.print(publication_text(plan), markup=False)
     if published:
         rows = reader.load_rows(home, plan.dataset, plan.range)
         console.print(f"content    {rows.num_rows:,} rows, hash {reader.content_hash(rows)[:16]}")

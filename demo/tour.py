@@ -17,7 +17,6 @@ from urllib.parse import urlencode
 
 from playwright.sync_api import Browser, Page
 
-from backstream import workflow
 from backstream.cli.engine import advise
 from backstream.cli.run import run_plan
 from backstream.definition.loader import load_definition
@@ -29,7 +28,11 @@ from backstream.runs.requests import RunRequest
 from backstream.text import ReportFormat
 from backstream.variables import DEFINITIONS_VARIABLE, HOME_VARIABLE
 from backstream.workflow.execution import SparkStart
+from backstream.workflow.plan.impact import estimate_impact
 from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import plan_run
+from backstream.workflow.preview.preview import preview_dry_run
+from backstream.workflow.report import report_text
 from backstream.workflow.verify import verify_run
 from demo.browser import chromium
 from demo.flights import prepare
@@ -91,7 +94,7 @@ def main() -> int:
     prepare(home.path, progress=lambda step: print(f"flights: {step}"))
     plan = _publish_revisions(home)
     verify_run(plan, SAMPLE, SEED)
-    html = workflow.report_text(plan, ReportFormat.HTML)
+    html = report_text(plan, ReportFormat.HTML)
     _preview_first_revision(home)
     # Stores the curves for the watermark page.
     advise(str(home.path / "definitions" / "flights.toml"), SINCE, UNTIL, outage=[OUTAGE])
@@ -139,9 +142,9 @@ def _preview_first_revision(home: Home) -> None:
     definition = _write_definition(home, REVISIONS[0][0])
     span = Interval(instant_ms(SINCE, "since"), instant_ms(UNTIL, "until"))
     request = PlanRequest(definition, span, mode=Mode.REPLAY, trigger=DRY_RUN, home=home)
-    plan = workflow.plan_run(request)
-    changes, _, result = workflow.preview_dry_run(plan, home)
-    impact = workflow.estimate_impact(plan, home).as_json() | {"changes": changes, "preview": result}
+    plan = plan_run(request)
+    changes, _, result = preview_dry_run(plan, home)
+    impact = estimate_impact(plan, home).as_json() | {"changes": changes, "preview": result}
     requested_at_ms = int(time.time() * SECOND_MS)
     asked = RunRequest("flights", "reprocess_flights", DRY_RUN, DRY_RUN, requested_at_ms, reason=REVISIONS[0][1])
     replace(asked, is_dry_run=True, run_id=plan.run_id, impact=impact).write(home)
@@ -154,7 +157,7 @@ def _publish_revision(home: Home, publish: str, reason: str) -> Plan:
         return published
     span_ms = (instant_ms(SINCE, "since"), instant_ms(UNTIL, "until"))
     spark = SparkStart(definition)
-    plan = workflow.plan_run(
+    plan = plan_run(
         PlanRequest(definition, Interval(*span_ms), mode=Mode.REPLAY, trigger="cli", reason=reason, home=home)
     )
     run_plan(plan, spark)

@@ -4,49 +4,21 @@ The functions of `backstream.api` are imported at their first use, so that `impo
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from backstream.api import (
-        RunResult,
-        diff,
-        execute,
-        explain,
-        hand_over,
-        load_definition,
-        plan,
-        preview,
-        publish,
-        read,
-        roll_back,
-        run,
-        run_report,
-        verify,
-    )
+    from backstream.api import *  # noqa: F403 - `__all__` of the module has their names
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "RunResult",
-    "diff",
-    "execute",
-    "explain",
-    "hand_over",
-    "load_definition",
-    "plan",
-    "preview",
-    "publish",
-    "read",
-    "roll_back",
-    "run",
-    "run_report",
-    "verify",
-]
-
 
 def __getattr__(name: str) -> Any:
-    """Import the function with this name."""
-    if name not in __all__:
-        msg = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(msg)
-    return getattr(import_module(f"{__name__}.api"), name)
+    """Return the function of `backstream.api` with this name, or the list of all names."""
+    is_of_package = name.startswith("__") or find_spec(f"{__name__}.{name}")
+    if name == "__all__" or not is_of_package:
+        api = import_module(f"{__name__}.api")
+        if name in (*api.__all__, "__all__"):
+            return getattr(api, name)
+    msg = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(msg)

@@ -13,8 +13,10 @@ from backstream.lake.catalog import open_catalog_for_writing
 from backstream.lake.catalog_address import table_identifier
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
-from backstream.workflow import audit_run, plan_run, publish_run
+from backstream.workflow.audit import audit_run
 from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import plan_run
+from backstream.workflow.publish import publish_run
 
 KINDS: Mapping[str, Mapping[str, str]] = {
     "tumbling": {"kind": "tumbling", "size": "1h"},

@@ -21,9 +21,13 @@ from backstream.runs.plan import Mode, Plan
 from backstream.runs.status import RunStatus
 from backstream.spark.chunk_job import replay_chunks
 from backstream.variables import CACHE_VARIABLE
-from backstream.workflow import audit_run, find_interrupted_run, plan_run, publish_run, report_run
+from backstream.workflow.audit import audit_run
 from backstream.workflow.checks.check_installation import check_installation
 from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import plan_run
+from backstream.workflow.publish import publish_run
+from backstream.workflow.report import report_run
+from backstream.workflow.resume import find_interrupted_run
 from backstream.workflow.status import list_run_states
 
 PLACE = "chain"

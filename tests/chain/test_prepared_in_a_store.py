@@ -20,8 +20,11 @@ from backstream.runs.plan import Mode, Plan
 from backstream.spark.chunk_job import replay_chunks
 from backstream.storage.home_copy import HomeCopy
 from backstream.variables import CACHE_VARIABLE, CATALOG_VARIABLE, HOME_VARIABLE, WAREHOUSE_VARIABLE
-from backstream.workflow import audit_run, plan_run, prepare_source, publish_run
+from backstream.workflow.audit import audit_run
+from backstream.workflow.inputs.prepare import prepare_source
 from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import plan_run
+from backstream.workflow.publish import publish_run
 
 pytestmark = pytest.mark.slow
 

@@ -23,8 +23,11 @@ from backstream.runs.home import Home
 from backstream.runs.plan import Mode
 from backstream.runs.results import Verdict
 from backstream.spark.chunk_job import replay_chunks
-from backstream.workflow import audit_run, plan_run, publish_run, report_run
+from backstream.workflow.audit import audit_run
 from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import plan_run
+from backstream.workflow.publish import publish_run
+from backstream.workflow.report import report_run
 
 DEFINITION = """
 name = "clicks"

@@ -18,9 +18,9 @@ from backstream.eventtime.intervals import Interval
 from backstream.lake.ledger import record_run, run_row
 from backstream.runs.home import Home
 from backstream.runs.status import RunStatus
-from backstream.workflow import plan_run
 from backstream.workflow.dataset_state import refresh_dataset_state
 from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import plan_run
 
 CHILD = """
 import json, sys

@@ -11,7 +11,7 @@ from tests.workflow.history import CLICKS, at, planned, write_clicks, write_defi
 
 from backstream.jobs.replay import main
 from backstream.runs.plan import Plan
-from backstream.workflow import create_run_tables
+from backstream.workflow.publish import create_run_tables
 
 
 def plan_of_a_day(folder: Path) -> Plan:

@@ -19,8 +19,8 @@ from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Plan
 from backstream.variables import CATALOG_VARIABLE, HOME_VARIABLE
-from backstream.workflow import plan_run
 from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import plan_run
 
 PAGE = Path(__file__).parents[2] / "docs" / "late-data.md"
 MARCH = [(at(f"{day} 05:00"), at(f"{day} 05:01"), "A", day, "home") for day in (1, 2, 3)]

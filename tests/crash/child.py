@@ -16,8 +16,11 @@ from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest, StagedFile, load_finished_manifest
 from backstream.runs.plan import Chunk, Mode, Plan
 from backstream.runs.table_schemas import WINDOWS
-from backstream.workflow import audit_run, plan_run, publish_run, record_failure, report_run
+from backstream.workflow.audit import audit_run
 from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import plan_run
+from backstream.workflow.publish import publish_run, record_failure
+from backstream.workflow.report import report_run
 
 
 def run_job(job: dict[str, Any]) -> int:

@@ -18,8 +18,8 @@ from backstream.runs.home import Home
 from backstream.runs.plan import Mode
 from backstream.spark.chunk_job import replay_chunk
 from backstream.variables import CATALOG_VARIABLE
-from backstream.workflow import plan_run
 from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import plan_run
 
 SINCE_MS = instant_ms("2024-03-01", "since")
 DAYS = [SINCE_MS + number * DAY_MS for number in range(3)]

@@ -33,8 +33,8 @@ from backstream.runs.plan import Mode, Plan
 from backstream.spark.chunk_job import replay_chunk
 from backstream.spark.session import SMALL_DATA_SETTINGS
 from backstream.variables import CATALOG_VARIABLE, HOME_VARIABLE
-from backstream.workflow import plan_run
 from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import plan_run
 
 pytestmark = pytest.mark.slow
 

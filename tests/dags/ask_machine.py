@@ -303,7 +303,7 @@ class People(RuleBasedStateMachine):
         def job() -> Counter[Any] | None:
             from backstream.jobs.replay import _require_unchanged
             from backstream.runs.manifest import list_unfinished_chunks
-            from backstream.workflow import record_failure
+            from backstream.workflow.publish import record_failure
 
             with record_failure(known.plan):
                 if not list_unfinished_chunks(known.plan):

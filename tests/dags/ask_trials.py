@@ -196,16 +196,15 @@ class Run:
     def ask(self) -> Any:
         """Execute the task `approve` up to its question; None if it asks none."""
         from backstream.orchestration import tasks as ours
+        from backstream.workflow.approval import request_approval
 
         with self._heard(), ours.fail_without_retry():
-            return ours.load_workflow(self.path).request_approval(
-                self.planned, self.dag_id, self.run_id, f"{self.group}.approve".lstrip(".")
-            )
+            return request_approval(self.planned, self.dag_id, self.run_id, f"{self.group}.approve".lstrip("."))
 
     def answer(self, *, is_approved: bool = True, by: str = "ada") -> None:
         """Execute the end of the task `approve`, after an answer, or without one in time: then `by` is empty."""
         from backstream.runs.results import ApprovalDecision
-        from backstream.workflow import record_approval
+        from backstream.workflow.approval import record_approval
 
         record_approval(self.planned, ApprovalDecision(is_approved, by, "2024-04-01T12:00:00+00:00"))
 
@@ -422,7 +421,7 @@ def same_ids(folder: str) -> Any:
 def _judged_again(run: Run, suite: dict[str, Any]) -> list[Any]:
     """Return what an audit with another suite does to a published run."""
     from backstream.text import ReportFormat
-    from backstream.workflow import report_text
+    from backstream.workflow.report import report_text
     from backstream.workflow.status import list_run_states
 
     project = run.project

@@ -25,8 +25,8 @@ from backstream.runs.manifest import load_manifests
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.results import Audit, CheckOutcome
 from backstream.variables import CACHE_VARIABLE, CATALOG_VARIABLE, HOME_VARIABLE, WAREHOUSE_VARIABLE
-from backstream.workflow import plan_run
 from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import plan_run
 
 pytestmark = pytest.mark.e2e
 HISTORY = random_history(seed=7, rows=900, days=4)

@@ -20,14 +20,15 @@ from tests.lake.store import BUCKET, Store
 from typer.testing import CliRunner
 
 import backstream
-from backstream import workflow
 from backstream.cli import app
 from backstream.definition.loader import load_definition, resolve_paths, resolve_raw_paths
 from backstream.eventtime.instants import DAY_MS, epoch_ms
 from backstream.eventtime.intervals import Interval
 from backstream.runs.home import Home
 from backstream.source.raw_files import list_raw_files
+from backstream.workflow.inputs.prepare import prepare_source
 from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import plan_run
 
 pytestmark = pytest.mark.slow
 
@@ -65,11 +66,9 @@ def test_the_definition_of_an_archive_is_what_a_person_would_write_and_can_be_pl
     assert content["quality"] == {"missing_ratio": {"warn": 0.0, "fail": 1.0}}  # the archive begins at 6:00
 
     monkeypatch.chdir(tmp_path)
-    prepared = workflow.prepare_source(definition, home, lambda: spark)
+    prepared = prepare_source(definition, home, lambda: spark)
     first = epoch_ms(datetime(2026, 1, 1, tzinfo=UTC))
-    plan = workflow.plan_run(
-        PlanRequest(definition, Interval(first, first + 3 * DAY_MS), trigger="test", home=home)
-    )
+    plan = plan_run(PlanRequest(definition, Interval(first, first + 3 * DAY_MS), trigger="test", home=home))
 
     assert prepared is None or (prepared.counts.read, prepared.counts.unreadable) == (COUNT, 0)
     assert sum(file.rows for file in plan.inputs) == COUNT

@@ -13,8 +13,8 @@ from backstream.eventtime.intervals import Interval
 from backstream.lake.catalog import load_table, open_catalog_for_writing
 from backstream.lake.scans import scan_rows_by_day
 from backstream.runs.home import Home
-from backstream.workflow import plan_run
 from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import plan_run
 
 SINCE_MS = instant_ms("2024-03-01", "since")
 PAGES = ("home", "about", "cart")

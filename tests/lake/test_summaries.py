@@ -17,10 +17,10 @@ from backstream.eventtime.intervals import Interval
 from backstream.lake.ledger import list_runs, record_run
 from backstream.lake.published_windows import PublishedWindows, load_published_windows
 from backstream.runs.home import Home
-from backstream.workflow import plan_run
 from backstream.workflow.history import rollback_run
 from backstream.workflow.late_data.stale import find_stale_days
 from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import plan_run
 
 SINCE_MS = instant_ms("2024-03-01", "since")
 CLICKED = [(at(f"{day} 05:00"), at(f"{day} 05:01"), "A", day, "home") for day in (1, 2, 3, 4)]

@@ -24,11 +24,11 @@ from backstream.eventtime.intervals import Interval
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
 from backstream.source.input_versions import require_unchanged_inputs
-from backstream.workflow import plan_run
 from backstream.workflow.inputs.prepare import prepare_source
 from backstream.workflow.late_data.stale import find_stale_days
 from backstream.workflow.late_data.staleness import Staleness, list_reasons
 from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import plan_run
 
 FIRST = datetime(2024, 3, 1, tzinfo=UTC)
 SINCE_MS, DAYS = instant_ms("2024-03-01", "since"), 3

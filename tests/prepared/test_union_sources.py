@@ -25,11 +25,11 @@ from backstream.eventtime.watermark_sources import compute_watermarks
 from backstream.eventtime.window_operator import Pane, PaneTiming, WindowResults, fire_windows
 from backstream.lake.catalog import open_catalog
 from backstream.runs.home import Home
-from backstream.workflow import prepare_source
 from backstream.workflow.advice_text import advice_text
 from backstream.workflow.advise import prepare_advice, recommend_delay
 from backstream.workflow.checks.check_definition import check_definition
 from backstream.workflow.checks.check_sample import check_sample
+from backstream.workflow.inputs.prepare import prepare_source
 from backstream.workflow.late_data.stale import find_stale_days
 
 pytestmark = pytest.mark.slow

@@ -23,8 +23,8 @@ from backstream.reconcile.reconcile import ReconcileRequest, reconcile_dataset
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
 from backstream.spark.chunk_job import replay_chunk
-from backstream.workflow import plan_run
 from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import plan_run
 
 FIRST_DAY = datetime(2024, 3, 5, tzinfo=UTC)
 DAYS = 12

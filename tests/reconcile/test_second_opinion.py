@@ -25,9 +25,9 @@ from backstream.runs.home import Home
 from backstream.runs.plan import Mode
 from backstream.spark.chunk_job import replay_chunk
 from backstream.variables import HOME_VARIABLE
-from backstream.workflow import plan_run
 from backstream.workflow.explain import compare_row
 from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import plan_run
 from backstream.workflow.recomputation.windows import RecomputedWindow, recompute_windows
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "explain.md"

@@ -17,8 +17,8 @@ from backstream.reconcile.rules import Cause
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode
 from backstream.spark.chunk_job import replay_chunk
-from backstream.workflow import plan_run
 from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import plan_run
 
 VALUES = ["clicks", "seconds", "longest", "mean"]
 

@@ -18,8 +18,8 @@ from backstream.eventtime.intervals import Interval
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode
 from backstream.variables import HOME_VARIABLE
-from backstream.workflow import plan_run
 from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import plan_run
 
 WITH_HORIZON = '\n[backfill]\nmax_arrival_delay = "6h"\n'
 TWO_PARTITIONS = '\n[quality]\nexpected_partitions = ["A", "B"]\n'

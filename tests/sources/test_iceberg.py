@@ -29,7 +29,7 @@ from backstream.eventtime.instants import DAY_MS, epoch_ms
 from backstream.runs.home import Home
 from backstream.runs.input_notes import describe_inputs
 from backstream.runs.plan import Plan
-from backstream.workflow import prepare_source
+from backstream.workflow.inputs.prepare import prepare_source
 from backstream.workflow.late_data.stale import find_stale_days
 
 pytestmark = pytest.mark.slow

@@ -33,7 +33,7 @@ from backstream.runs.home import Home
 from backstream.source.raw_files import list_raw_files
 from backstream.storage.object_stores import StoreAccess
 from backstream.variables import WAREHOUSE_VARIABLE
-from backstream.workflow import prepare_source
+from backstream.workflow.inputs.prepare import prepare_source
 from backstream.workflow.late_data.stale import find_stale_days
 
 pytestmark = pytest.mark.slow

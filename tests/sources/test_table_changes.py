@@ -27,7 +27,7 @@ from backstream.lake.necessary_filter import necessary_filter
 from backstream.lake.source_tables import SourceTableState
 from backstream.runs.home import Home
 from backstream.source.prepared import PreparedSource
-from backstream.workflow import prepare_source
+from backstream.workflow.inputs.prepare import prepare_source
 
 ORDERS = 'format = "iceberg"\npath = "archive.sales.orders"\nkey = ["user"]\n' + PLAIN
 

@@ -14,8 +14,8 @@ from backstream.eventtime.instants import instant_ms
 from backstream.eventtime.intervals import Interval
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
-from backstream.workflow import plan_run
 from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import plan_run
 
 INSTANT = pa.timestamp("us", "UTC")
 COLUMNS = {

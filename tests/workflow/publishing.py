@@ -17,7 +17,7 @@ from backstream.lake.publication.publish import publish_range
 from backstream.runs.manifest import Manifest, StagedFile
 from backstream.runs.plan import Chunk, Plan
 from backstream.runs.table_schemas import WINDOWS
-from backstream.workflow import create_run_tables
+from backstream.workflow.publish import create_run_tables
 
 ARROW_TYPES = {"string": pa.string(), "long": pa.int64(), "timestamptz": pa.timestamp("us", "UTC")}
 Click = tuple[Any, ...]

@@ -20,11 +20,11 @@ from backstream.lake.published_windows import PublishedFile, PublishedWindows, l
 from backstream.runs.home import Home
 from backstream.runs.table_schemas import WINDOW_END, WINDOW_START
 from backstream.source.key_index import key_text
-from backstream.workflow import plan_run
 from backstream.workflow.late_data.affected_rows import find_affected_rows
 from backstream.workflow.late_data.stale import find_stale_days
 from backstream.workflow.late_data.staleness import Staleness
 from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import plan_run
 from backstream.workflow.status import list_day_states
 
 SINCE_MS = instant_ms("2024-03-01", "since")

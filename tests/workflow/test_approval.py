@@ -28,14 +28,11 @@ from backstream.runs.results import (
     Verdict,
 )
 from backstream.runs.status import RunStatus, describe_wait
-from backstream.workflow import (
-    plan_run,
-    publish_run,
-    record_approval,
-    report_run,
-    request_approval,
-)
+from backstream.workflow.approval import record_approval, request_approval
 from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import plan_run
+from backstream.workflow.publish import publish_run
+from backstream.workflow.report import report_run
 from backstream.workflow.status import list_run_states
 
 TASK = ("reprocess_clicks", "manual", "approve")

@@ -17,7 +17,10 @@ from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest, sum_fates
 from backstream.runs.plan import Mode, Plan
 from backstream.spark.chunk_job import replay_chunk, replay_chunks
-from backstream.workflow import audit_run, prepare_source, publication_text, publish_run, report_run
+from backstream.workflow.audit import audit_run
+from backstream.workflow.inputs.prepare import prepare_source
+from backstream.workflow.publish import publication_text, publish_run
+from backstream.workflow.report import report_run
 
 pytestmark = pytest.mark.slow
 

@@ -14,8 +14,7 @@ from backstream.lake.ledger import record_run
 from backstream.lake.reader import load_rows
 from backstream.runs.home import Home
 from backstream.runs.status import RunStatus
-from backstream.workflow import create_run_tables
-from backstream.workflow.publish import ledger_row
+from backstream.workflow.publish import create_run_tables, ledger_row
 
 ROWS = [(at("1 05:00"), at("1 05:01"), "A", 0, "home"), (at("1 06:00"), at("1 06:10"), "A", 1, "home")]
 

@@ -23,9 +23,12 @@ from backstream.runs.home import Home
 from backstream.runs.status import RunStatus
 from backstream.spark.chunk_job import replay_chunks
 from backstream.variables import DEFINITIONS_VARIABLE
-from backstream.workflow import audit_run, plan_run, publish_run, refresh_after_run, report_run
-from backstream.workflow.dataset_state import compute_day_totals, refresh_dataset_state
+from backstream.workflow.audit import audit_run
+from backstream.workflow.dataset_state import compute_day_totals, refresh_after_run, refresh_dataset_state
 from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import plan_run
+from backstream.workflow.publish import publish_run
+from backstream.workflow.report import report_run
 
 ANY = Limits(warn=1.0, fail=1.0)
 FIRST_MS = instant_ms("2024-03-01", "first")

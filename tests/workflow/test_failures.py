@@ -20,8 +20,12 @@ from backstream.runs.plan import Plan
 from backstream.runs.status import RunStatus
 from backstream.runs.table_schemas import WINDOWS
 from backstream.variables import CATALOG_VARIABLE
-from backstream.workflow import audit_run, find_interrupted_run, plan_run, publish_run, record_failure, report_run
+from backstream.workflow.audit import audit_run
 from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import plan_run
+from backstream.workflow.publish import publish_run, record_failure
+from backstream.workflow.report import report_run
+from backstream.workflow.resume import find_interrupted_run
 from backstream.workflow.status import list_run_states
 
 SINCE_MS = instant_ms("2024-03-01", "since")

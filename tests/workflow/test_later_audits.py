@@ -15,7 +15,8 @@ from typer.testing import CliRunner, Result
 from backstream.cli import app
 from backstream.runs.plan import Plan
 from backstream.variables import HOME_VARIABLE
-from backstream.workflow import audit_run, publish_run
+from backstream.workflow.audit import audit_run
+from backstream.workflow.publish import publish_run
 
 CLICKED = [
     (at("1 05:00"), at("1 05:01"), "A", 0, "home"),

@@ -16,8 +16,9 @@ from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.results import Audit, Verdict
 from backstream.spark.chunk_job import replay_chunks
-from backstream.workflow import audit_run, create_run_tables, publish_run
+from backstream.workflow.audit import audit_run
 from backstream.workflow.history import describe_difference, diff_run
+from backstream.workflow.publish import create_run_tables, publish_run
 
 AGGREGATES = {"events": "count(*)", "values": "collect_set(value)", "total": "sum(value)"}
 QUALITY = {

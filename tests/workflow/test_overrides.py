@@ -13,8 +13,8 @@ from backstream.eventtime.instants import DAY_MS, HOUR_MS, instant_ms
 from backstream.eventtime.intervals import Interval
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
-from backstream.workflow import plan_run
 from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import plan_run
 
 SINCE_MS = instant_ms("2024-03-01", "since")
 

@@ -22,7 +22,7 @@ from backstream.lake.publication.publish import publish_range
 from backstream.runs.home import Home
 from backstream.runs.manifest import load_manifests
 from backstream.runs.plan import Plan
-from backstream.workflow import create_run_tables
+from backstream.workflow.publish import create_run_tables
 
 TWO_DEFINITIONS = (
     "two definitions have the name 'clicks', and only one can write the table\n"

@@ -18,8 +18,11 @@ from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.results import ApprovalDecision, Audit, Verdict
 from backstream.runs.status import RunStatus
-from backstream.workflow import find_plan_of, find_restatements, plan_run, report_run, require_resumable
+from backstream.workflow.late_data.restate import find_restatements
 from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import plan_run
+from backstream.workflow.report import report_run
+from backstream.workflow.resume import find_plan_of, require_resumable
 
 SINCE_MS = instant_ms("2024-03-01", "since")
 DAY = [(at(f"{day} 05:00"), at(f"{day} 05:01"), "A", day, "home") for day in range(1, 7)]

@@ -20,8 +20,9 @@ from backstream.runs.manifest import Manifest, list_unfinished_chunks, version_w
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.results import Audit, Verdict
 from backstream.source.input_versions import require_unchanged_inputs
-from backstream.workflow import find_interrupted_run, plan_run
 from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import plan_run
+from backstream.workflow.resume import find_interrupted_run
 
 SINCE_MS = instant_ms("2024-03-01", "since")
 THREE_DAYS = Interval(SINCE_MS, SINCE_MS + 3 * DAY_MS)

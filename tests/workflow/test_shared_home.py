@@ -14,8 +14,9 @@ from backstream.errors import SpecError
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode
 from backstream.variables import CACHE_VARIABLE, SHARED_HOME_VARIABLE, WAREHOUSE_VARIABLE
-from backstream.workflow import plan_run, prepare_source
+from backstream.workflow.inputs.prepare import prepare_source
 from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import plan_run
 
 SOURCE = f"s3://{BUCKET}/clicks"
 IN_STORE = CLICKS.replace("{folder}/data", SOURCE)

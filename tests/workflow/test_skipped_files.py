@@ -24,9 +24,12 @@ from backstream.runs.results import Audit, CheckOutcome, Verdict
 from backstream.source.files import inspect_files, list_source_files
 from backstream.source.key_index import KeyIndex, KeySlice
 from backstream.spark.chunk_job import replay_chunks
-from backstream.workflow import audit_run, plan_run, publish_run, report_run
+from backstream.workflow.audit import audit_run
 from backstream.workflow.late_data.stale import find_stale_days
 from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import plan_run
+from backstream.workflow.publish import publish_run
+from backstream.workflow.report import report_run
 
 LENIENT = "\n[quality]\nmissing_ratio = { warn = 1.0, fail = 1.0 }\n"
 WITHOUT_SEQUENCE = CLICKS.replace('sequence = "seq"\n', "").replace('deduplicate_on = ["origin", "seq"]\n', "")

@@ -23,10 +23,10 @@ from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
 from backstream.source.files import SourceFiles, inspect_files
 from backstream.source.key_index import KeyIndex
-from backstream.workflow import plan_run
 from backstream.workflow.late_data.stale import find_stale_days
 from backstream.workflow.late_data.staleness import Staleness, list_reasons
 from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import plan_run
 
 Click = tuple[Any, ...]
 SINCE_MS = instant_ms("2024-03-01", "since")

@@ -21,8 +21,8 @@ from backstream.runs.progress import Phase, begin_phase, withdraw_phase
 from backstream.runs.requests import RunRequest, record_end
 from backstream.runs.results import ApprovalRequest, Audit, Verdict
 from backstream.runs.status import RunStatus
-from backstream.workflow import plan_run
 from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.plan.planning import plan_run
 from backstream.workflow.run_state import RunState
 from backstream.workflow.status import list_run_states
 

@@ -12,7 +12,8 @@ from tests.workflow.history import CLICKS, COLUMNS, at, planned, write_clicks, w
 from backstream.errors import QualityError, SpecError
 from backstream.runs.plan import Plan
 from backstream.spark.chunk_job import replay_chunk
-from backstream.workflow import audit_run, publish_run
+from backstream.workflow.audit import audit_run
+from backstream.workflow.publish import publish_run
 
 pytestmark = pytest.mark.slow
 

@@ -20,11 +20,12 @@ from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.results import Audit, Publication
 from backstream.spark.chunk_job import replay_chunks
-from backstream.workflow import audit_run, create_run_tables, publish_run, report_run
+from backstream.workflow.audit import audit_run
 from backstream.workflow.history import diff_run
 from backstream.workflow.inputs.prepare import prepare_source
 from backstream.workflow.late_data.stale import find_stale_days
-from backstream.workflow.publish import publication_text
+from backstream.workflow.publish import create_run_tables, publication_text, publish_run
+from backstream.workflow.report import report_run
 
 pytestmark = pytest.mark.slow
 

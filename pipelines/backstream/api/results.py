@@ -34,14 +34,14 @@ def run_report(
     Raises:
         SpecError: when there is no such run or format.
     """
-    from backstream import workflow
+    from backstream.workflow.report import report_text
 
     try:
         chosen = ReportFormat(form)
     except ValueError:
         msg = f"form must be {' or '.join(ReportFormat)}, got {form!r}"
         raise SpecError(msg) from None
-    return workflow.report_text(load_run_plan(run, home), chosen)
+    return report_text(load_run_plan(run, home), chosen)
 
 
 def diff(run: str | Path | Plan, *, limit: int = 10, home: str | Path | None = None) -> RunDifference:

@@ -54,9 +54,9 @@ class RunResult:
 
     def __str__(self) -> str:
         """Return the counts of the run, the verdict, and the publication as text."""
-        from backstream import workflow
+        from backstream.workflow.publish import publication_text
 
-        return workflow.publication_text(self.plan)
+        return publication_text(self.plan)
 
 
 def plan(  # noqa: PLR0913 - each is an option
@@ -88,13 +88,13 @@ def plan(  # noqa: PLR0913 - each is an option
         SpecError: when the definition, the range, or an option is wrong.
         PlanError: when the range cannot be planned, e.g., because a day is not sealed.
     """
-    from backstream import workflow
+    from backstream.workflow.plan.planning import plan_run
 
     options = RunOptions(mode_of(mode), reason, allow_unsealed, gate_override.strip())
     request = options.request(definition, (since, until), time_zone, home)
     require_range_of_days(request.interval)
     prepare_for_run(request, log.info)
-    return workflow.plan_run(request)
+    return plan_run(request)
 
 
 def preview(
@@ -190,9 +190,9 @@ def execute(plan: Plan) -> RunResult:
         QualityError: when the quality gate fails; nothing is published.
         ConflictError: when another run published into the range since this one was planned.
     """
-    from backstream import workflow
+    from backstream.workflow.resume import require_resumable
 
-    workflow.require_resumable(plan, hint="create a new plan")
+    require_resumable(plan, hint="create a new plan")
     execute_run(plan, SparkStart(Path(plan.definition_path)), _Log())
     return _load_result(plan)
 
@@ -210,9 +210,9 @@ def publish(run: str | Plan, *, home: str | Path | None = None) -> Publication:
         QualityError: when the quality gate failed.
         ConflictError: when another run published into the range since this one was planned.
     """
-    from backstream import workflow
+    from backstream.workflow.publish import publish_run
 
-    return workflow.publish_run(load_run_plan(run, home))
+    return publish_run(load_run_plan(run, home))
 
 
 def roll_back(run_id: str, *, reason: str = "", home: str | Path | None = None) -> RollbackResult:

@@ -46,15 +46,16 @@ def report_command(
 
     Example: `backstream report flights --since 2013-02-01 --until 2013-03-01 --format md`
     """
-    from backstream import workflow
+    from backstream.workflow.publish import publication_text
+    from backstream.workflow.report import report_run, report_text
 
     with report_errors():
         plan = load_requested_plan(run, since, until, mode)
         if form is None:
-            workflow.report_run(plan)
-            print_text(workflow.publication_text(plan))
+            report_run(plan)
+            print_text(publication_text(plan))
         else:
-            print_text(workflow.report_text(plan, form), end="")
+            print_text(report_text(plan, form), end="")
 
 
 @app.command("audit")
@@ -70,15 +71,16 @@ def audit_command(
 
     Example: `backstream audit flights`
     """
-    from backstream import workflow
+    from backstream.workflow.audit import judge_again
+    from backstream.workflow.demands import describe_final
 
     with report_errors():
         plan = load_requested_plan(run, None, None, None)
-        final = workflow.describe_final(plan)
+        final = describe_final(plan)
         if not final:
             msg = f"only a published run can be judged again: run {plan.run_id} is not published"
             raise SpecError(msg)
-        later = workflow.judge_again(plan)
+        later = judge_again(plan)
         print_text(f"run {plan.run_id}: {later}" if later else final)
         if later and not later.verdict.may_publish:
             raise typer.Exit(1)

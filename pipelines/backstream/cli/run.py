@@ -79,7 +79,7 @@ def plan_command(  # noqa: PLR0913, PLR0917 - each is an option
 
     Example: `backstream plan flights --since 2013-02-01 --until 2013-03-01 --mode replay`
     """
-    from backstream import workflow
+    from backstream.workflow.plan.planning import plan_run
 
     with report_errors(definition):
         requested = parse_range(since, until, time_zone, OPTION_NAMES)
@@ -87,13 +87,15 @@ def plan_command(  # noqa: PLR0913, PLR0917 - each is an option
         options = PlanOptions(mode, reason, is_unsealed_allowed=allow_unsealed)
         request = options.request(definition, requested)
         prepare_request(request)
-        planned = workflow.plan_run(request)
+        planned = plan_run(request)
         if requested.local_days:
             print_text(f"notice: {requested.local_days.describe}", file=sys.stderr)
         print_text(_plan_text(planned))
         if preview:
+            from backstream.workflow.preview.preview import preview_plan
+
             with spark_on_demand(request.definition) as start_spark:
-                print_text(f"\n{workflow.preview_plan(planned, request.home, start_spark)}")
+                print_text(f"\n{preview_plan(planned, request.home, start_spark)}")
 
 
 @app.command("run")
@@ -165,8 +167,8 @@ def _require_both(since: str | None, until: str | None) -> tuple[str, str]:
 
 def _run_stale(definition: str, limits: tuple[str | None, str | None], options: PlanOptions) -> None:
     """Run each range of stale days as a run of its own."""
-    from backstream import workflow
     from backstream.workflow.plan.allowed_ranges import is_possible_range
+    from backstream.workflow.plan.planning import plan_run
 
     staleness, path, home = (
         load_staleness(definition, *limits),
@@ -185,7 +187,7 @@ def _run_stale(definition: str, limits: tuple[str | None, str | None], options: 
         print_text(f"stale: {staleness.dataset} {interval}", file=sys.stderr)
         spark = SparkStart(path)
         of_range = options._replace(mode=options.mode or published_mode)
-        execute_run(workflow.plan_run(of_range.request(definition, RequestedRange(interval))), spark, _Terminal())
+        execute_run(plan_run(of_range.request(definition, RequestedRange(interval))), spark, _Terminal())
 
 
 class _Terminal(RunObserver):
@@ -224,9 +226,9 @@ class _Terminal(RunObserver):
 
     def on_published(self, plan: Plan) -> None:
         """Print the counts of the run."""
-        from backstream import workflow
+        from backstream.workflow.publish import publication_text
 
-        print_text(workflow.publication_text(plan))
+        print_text(publication_text(plan))
 
 
 def run_plan(planned: Plan, spark: SparkStart) -> None:

@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _prepare(options: argparse.Namespace) -> None:
     from backstream.definition.loader import load_definition
-    from backstream.workflow import prepare_source
+    from backstream.workflow.inputs.prepare import prepare_source
     from backstream.workflow.plan.allowed_ranges import needed_times
     from backstream.workflow.requested_range import parse_range
 

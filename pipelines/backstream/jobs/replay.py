@@ -85,7 +85,7 @@ def _replay(plan: Plan, chunk_ids: Sequence[str], has_catalog: bool) -> None:
 
 def _create_tables(plan: Plan) -> None:
     """Create the tables of the run before any file is staged; finished chunks have their tables already."""
-    from backstream.workflow import create_run_tables
+    from backstream.workflow.publish import create_run_tables
 
     create_run_tables(plan)
 
@@ -113,7 +113,7 @@ def _record_failure(plan: Plan) -> Iterator[None]:
     try:
         yield
     except Exception:
-        from backstream.workflow import record_failure
+        from backstream.workflow.publish import record_failure
 
         with record_failure(plan):
             raise

@@ -16,7 +16,7 @@ from backstream.orchestration.params import parse_mode
 from backstream.orchestration.requests import record_request, trigger_of
 from backstream.orchestration.run_range import data_interval, resolve_range
 from backstream.orchestration.spark_job import JobOperator
-from backstream.orchestration.tasks import fail_without_retry, load_workflow
+from backstream.orchestration.tasks import fail_without_retry
 from backstream.runs.home import RunFolder
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Plan
@@ -98,8 +98,10 @@ class ReplayOperator(JobOperator):
         if self._deploy_mode is None:
             super()._run_job(context)
             return
+        from backstream.workflow.publish import create_run_tables
+
         plan = self._load_plan()
-        load_workflow(Path(self.definition_path)).create_run_tables(plan)
+        create_run_tables(plan)
         driver = remote_driver.start(self, plan)
         log.info("started %s on %s; this task waits without a slot", driver.driver_id, driver.cluster.master)
         self.defer(trigger=driver, method_name="execute_complete")
@@ -117,7 +119,9 @@ class ReplayOperator(JobOperator):
             plan = self._load_plan()
             if error := remote_driver.find_error(str(self.name), event):
                 withdraw_phase(self._folder, Phase.START_SPARK, self._chunk_ids[0])
-                with load_workflow(Path(self.definition_path)).record_failure(plan):
+                from backstream.workflow.publish import record_failure
+
+                with record_failure(plan):
                     raise error
             self._check_result()
 

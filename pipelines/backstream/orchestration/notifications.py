@@ -15,7 +15,6 @@ import json
 import logging
 from collections.abc import Callable, MutableMapping
 from copy import copy
-from importlib import import_module
 from typing import Any
 from urllib.parse import quote
 from urllib.request import Request, urlopen
@@ -72,14 +71,16 @@ def verdict_message(context: Context | MutableMapping[str, Any]) -> dict[str, st
     folder = RunFolder.from_plan(plan_file)
     if not (folder.plan.exists() and folder.audit_result.exists()):
         return None
+    from backstream.report.failing_rows import failing_lines
+    from backstream.workflow.report import load_run_summary
+
     plan = Plan.read(folder.plan)
-    summary = import_module("backstream.workflow.report").load_run_summary(plan)
-    if summary.verdict == _PASSED:
+    summary = load_run_summary(plan)
+    if summary.audit is None or summary.verdict == _PASSED:
         return None
     link = report_link(ti)
-    failing = import_module("backstream.report.failing_rows")
     server = link.partition("/dags/")[0]
-    rows = failing.failing_lines(summary.audit, summary.definition.unit_ms, plan.dataset, server)
+    rows = failing_lines(summary.audit, summary.definition.unit_ms, plan.dataset, server)
     lines, sentence = [visible_text(line) for line in rows], visible_line(summary.sentence, _MAX_SENTENCE)
     return {
         "verdict": summary.verdict,

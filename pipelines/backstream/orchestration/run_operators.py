@@ -17,9 +17,10 @@ from backstream.orchestration.airflow_versions import (
     HAS_PAUSED_STATE,
     AirflowSkipException,
 )
+from backstream.orchestration.connections import provide_environment
 from backstream.orchestration.notifications import report_link
 from backstream.orchestration.run_range import data_interval, resolve_range, with_seconds
-from backstream.orchestration.tasks import begin_task, fail_without_retry, load_workflow
+from backstream.orchestration.tasks import begin_task, fail_without_retry
 from backstream.runs.plan import Plan
 from backstream.runs.progress import Phase
 from backstream.runs.results import ApprovalDecision, Audit
@@ -48,8 +49,9 @@ class ApproveOperator(ApprovalOperator):
         with fail_without_retry():
             begin_task(Path(self.definition_path), self.plan_path, Phase.APPROVE)
             plan, ti = Plan.load(self.plan_path), context["ti"]
-            workflow = load_workflow(Path(self.definition_path))
-            request = workflow.request_approval(plan, ti.dag_id, ti.run_id, ti.task_id)
+            from backstream.workflow.approval import request_approval
+
+            request = request_approval(plan, ti.dag_id, ti.run_id, ti.task_id)
         if request is None:
             log.info("%s %s: no approval required", plan.dataset, plan.range)
             return
@@ -67,9 +69,11 @@ class ApproveOperator(ApprovalOperator):
         """
         decision = parse_decision(event)
         with fail_without_retry():
-            workflow = load_workflow(Path(self.definition_path))
+            provide_environment(Path(self.definition_path))
             plan = Plan.load(self.plan_path)
-            workflow.record_approval(plan, decision)
+            from backstream.workflow.approval import record_approval
+
+            record_approval(plan, decision)
             if not decision.is_approved:
                 msg = f"{plan.run_id} was {decision}: nothing was published, and its staged files are kept"
                 raise QualityError(msg)
@@ -142,10 +146,12 @@ class _ResultOperator(BaseOperator):
 
     def _load_lineage(self) -> tuple[Any, Audit | None]:
         """Return the lineage of the run, and its audit if there is one."""
-        workflow = tasks.load_workflow(Path(self.definition_path))
+        from backstream.workflow.lineage import describe_lineage
+
+        provide_environment(Path(self.definition_path))
         plan = Plan.load(self.plan_path)
         audit = Audit.read(plan.folder.audit_result) if plan.folder.audit_result.exists() else None
-        return workflow.describe_lineage(plan), audit
+        return describe_lineage(plan), audit
 
 
 class AuditOperator(_ResultOperator):

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from backstream.definition.loader import load_definition, parse_definition
@@ -36,7 +33,7 @@ from backstream.runs.home import Home, RunFolder
 from backstream.runs.input_notes import describe_inputs
 from backstream.runs.plan import Chunk, Plan
 from backstream.runs.progress import Phase, begin_phase, load_progress
-from backstream.runs.results import Audit, Publication
+from backstream.runs.results import Audit
 from backstream.text import text_logger, visible_line
 from backstream.workflow.plan.plan_request import PlanRequest
 
@@ -97,9 +94,12 @@ def execute_plan(
             )
             recorded.add_plan(plan)
             if run_params.is_dry_run:
-                workflow, home = load_workflow(definition_path), Home.from_environment()
-                impact = workflow.estimate_impact(plan, home)
-                changes, preview, result = workflow.preview_dry_run(plan, home)
+                from backstream.workflow.plan.impact import estimate_impact
+                from backstream.workflow.preview.preview import preview_dry_run
+
+                home = Home.from_environment()
+                impact = estimate_impact(plan, home)
+                changes, preview, result = preview_dry_run(plan, home)
                 recorded.add(impact=impact.as_json() | {"changes": changes, "preview": result})
     if run_params.is_dry_run:
         log.info("dry run: created the plan only\n%s\n\n%s", _describe_plan(plan), preview)
@@ -114,6 +114,8 @@ def execute_plan(
 def _create_plan(
     definition_path: Path, interval: Interval, run_params: RunParams, trigger: str, local_days: LocalDays | None
 ) -> Plan:
+    from backstream.workflow.plan.planning import plan_run
+
     request = PlanRequest(
         definition_path,
         interval,
@@ -126,7 +128,7 @@ def _create_plan(
         overrides=run_params.overrides,
         local_days=local_days,
     )
-    plan: Plan = load_workflow(definition_path).plan_run(request)
+    plan = plan_run(request)
     log.info(
         "%s %s: %s in %d chunks, about %s events (plan %s)%s",
         *(plan.dataset, plan.range, plan.mode, len(plan.chunks), f"{plan.expected_events:,}"),
@@ -144,9 +146,11 @@ def _find_resumable_plan(
     definition_path: Path, interval: Interval, run_params: RunParams, trigger: str
 ) -> Plan | None:
     """Return the plan of an earlier attempt of this run; None if the run needs a new one."""
+    from backstream.workflow.demands import describe_final
+    from backstream.workflow.resume import find_plan_of, note_later_files, require_resumable
+
     definition = load_definition(definition_path)
-    workflow = load_workflow(definition_path)
-    plan: Plan | None = workflow.find_plan_of(trigger, definition.name, Home.from_environment())
+    plan = find_plan_of(trigger, definition.name, Home.from_environment())
     if plan is None:
         return None
     mode = run_params.mode or definition.backfill.mode
@@ -154,16 +158,16 @@ def _find_resumable_plan(
     if planned_for != (interval, mode, dict(run_params.overrides), run_params.gate_override):
         log.warning("creating a new plan: the parameters of this run changed since plan %s", plan.plan_hash)
         return None
-    if final := workflow.describe_final(plan):
+    if final := describe_final(plan):
         is_moved = Path(plan.definition_path) != definition_path
         if is_moved and plan.definition_hash != definition.definition_hash:
             log.warning("creating a new plan: the definition is now %s, and differs", definition_path)
             return None
         log.info("%s; %s", final, _REPLAN_HINT)
         return plan
-    workflow.require_resumable(plan, _REPLAN_HINT)
+    require_resumable(plan, _REPLAN_HINT)
     log.info("%s %s: resuming plan %s; %s", plan.dataset, plan.range, plan.plan_hash, load_progress(plan))
-    if later := workflow.note_later_files(plan):
+    if later := note_later_files(plan):
         log.warning("%s", later)
     return plan
 
@@ -175,10 +179,13 @@ def execute_find_intervals(definition_path: Path, context: Mapping[str, Any]) ->
         definition_path: TOML file of the definition.
         context: context of the task, with the run id and the parameters.
     """
+    from backstream.workflow.late_data.restate import find_restatements
+
     params = context["params"]
     with fail_without_retry():
         require_known_params(params, list(context["dag"].params), context["dag"].dag_id)
-        restatements = load_workflow(definition_path).find_restatements(
+        provide_environment(definition_path)
+        restatements = find_restatements(
             definition_path,
             Home.from_environment(),
             *resolve_limits(params),
@@ -238,18 +245,21 @@ def execute_audit(definition_path: Path, plan_path: str) -> str:
     """Audit the result and return the verdict; a verdict that forbids publication fails the task without retry."""
     with fail_without_retry():
         begin_task(definition_path, plan_path, Phase.AUDIT)
-        plan, workflow = Plan.load(plan_path), load_workflow(definition_path)
-        if final := workflow.describe_final(plan):
-            if later := workflow.judge_again(plan):
+        from backstream.workflow.audit import audit_run, judge_again
+        from backstream.workflow.demands import describe_final
+
+        plan = Plan.load(plan_path)
+        if final := describe_final(plan):
+            if later := judge_again(plan):
                 log.warning("run %s is published and stays so; %s", plan.run_id, later)
             else:
                 log.info("%s", final)
             return Audit.read(plan.folder.audit_result).verdict.value
         try:
-            audit: Audit = workflow.audit_run(plan)
+            audit = audit_run(plan)
         except QualityError:
             send_audit(plan, Audit.read(plan.folder.audit_result))
-            _refresh_dataset_state(definition_path, plan)  # the later tasks don't run
+            _refresh_dataset_state(plan)  # the later tasks don't run
             raise
     send_audit(plan, audit)
     log.info("verdict %s: %s", audit.verdict, audit.summary)
@@ -272,12 +282,14 @@ def execute_publish(
     """
     with fail_without_retry():
         begin_task(definition_path, plan_path, Phase.PUBLISH)
+        from backstream.workflow.demands import describe_final, has_published_rows
+        from backstream.workflow.publish import publish_run
+
         plan = Plan.load(plan_path)
-        workflow = load_workflow(definition_path)
-        publication: Publication = workflow.publish_run(plan)
+        publication = publish_run(plan)
         is_sent = publication.already and plan.folder.success_marker.exists()
-        if is_sent or not workflow.has_published_rows(plan, publication):
-            log.info("%s", workflow.describe_final(plan))
+        if is_sent or not has_published_rows(plan, publication):
+            log.info("%s", describe_final(plan))
             return publication.rows, False
     send_publication(plan, publication)
     log.info(
@@ -302,17 +314,21 @@ def execute_publish(
 
 def execute_report(definition_path: Path, plan_path: str) -> str:
     """Write the run report, refresh the dataset state for the pages, and return the report file."""
+    from backstream.workflow.report import report_run
+
     with fail_without_retry():
         provide_environment(definition_path)
         plan = Plan.load(plan_path)
-        path: Path = load_workflow(definition_path).report_run(plan)
+        path = report_run(plan)
     log.info("wrote %s", path)
-    _refresh_dataset_state(definition_path, plan)
+    _refresh_dataset_state(plan)
     return str(path)
 
 
-def _refresh_dataset_state(definition_path: Path, plan: Plan) -> None:
-    if warning := load_workflow(definition_path).refresh_after_run(plan):
+def _refresh_dataset_state(plan: Plan) -> None:
+    from backstream.workflow.dataset_state import refresh_after_run
+
+    if warning := refresh_after_run(plan):
         log.warning("%s", warning)
 
 
@@ -324,17 +340,6 @@ def _describe_plan(plan: Plan) -> str:
         size = f"{len(chunk.files):,} files, about {chunk.expected_events:,} events, halo {halo}"
         lines.append(f"{chunk.chunk_id}  {chunk.interval}  {size}")
     return "\n".join(lines)
-
-
-def load_workflow(definition_path: Path) -> ModuleType:
-    """Return the steps of a run, after providing the settings of the project of a definition.
-
-    Only tasks import the steps, because they import pandas and Great Expectations.
-    """
-    # At level INFO, Great Expectations logs hundreds of notes about its own documentation.
-    logging.getLogger("great_expectations").setLevel(logging.WARNING)
-    provide_environment(definition_path)
-    return import_module("backstream.workflow")
 
 
 def _job_arguments(plan: Plan, batch: Sequence[Chunk]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ is never shared between threads and shows no progress bars.
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 import warnings
@@ -221,6 +222,8 @@ def import_library() -> Any:
     """Return the library, imported without warnings: it imports modules that Python deprecates."""
     with _IMPORT_LOCK, warnings.catch_warnings(), pause_garbage_collection():
         warnings.simplefilter("ignore")
+        # At level INFO, it logs hundreds of notes about its own documentation.
+        logging.getLogger("great_expectations").setLevel(logging.WARNING)
         if "great_expectations" in sys.modules:
             return import_module("great_expectations")
         # In `sys.modules`, None means that a module cannot be imported.

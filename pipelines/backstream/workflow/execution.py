@@ -10,7 +10,6 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from backstream import workflow
 from backstream.definition.loader import load_definition
 from backstream.errors import QualityError
 from backstream.eventtime.intervals import ALL_TIMES, Interval, require_range_of_days
@@ -102,9 +101,11 @@ def prepare_input(
         spark: a session that starts; without it, one starts if it is needed, and stops at the end.
         needed: the event times that the caller needs; see `prepare_source`.
     """
+    from backstream.workflow.inputs.prepare import prepare_source
+
     with spark_on_demand(definition) as own_session:
         session = own_session if spark is None else spark.session
-        return workflow.prepare_source(definition, home, session, note, needed) is not None
+        return prepare_source(definition, home, session, note, needed) is not None
 
 
 def prepare_for_run(request: PlanRequest, note: Callable[[str], None], spark: SparkStart | None = None) -> bool:
@@ -158,9 +159,11 @@ def run_range(request: PlanRequest, observer: RunObserver, *, is_replan: bool = 
     spark = SparkStart(request.definition)  # starts while the run is planned
     plan = None if is_new else _find_interrupted_plan(request, observer)
     if plan is None:
+        from backstream.workflow.plan.planning import plan_run
+
         require_range_of_days(request.interval)
         prepare_for_run(request, observer.note, spark)
-        plan = workflow.plan_run(request)
+        plan = plan_run(request)
     if request.local_days:
         observer.note(f"notice: {request.local_days.describe}")
     execute_run(plan, spark, observer)
@@ -168,7 +171,9 @@ def run_range(request: PlanRequest, observer: RunObserver, *, is_replan: bool = 
 
 
 def _find_interrupted_plan(request: PlanRequest, observer: RunObserver) -> Plan | None:
-    run = workflow.find_interrupted_run(request.definition, request.interval, request.mode, request.home)
+    from backstream.workflow.resume import find_interrupted_run
+
+    run = find_interrupted_run(request.definition, request.interval, request.mode, request.home)
     if run is None:
         return None
     for line in run.notes:
@@ -184,13 +189,14 @@ def execute_run(plan: Plan, spark: SparkStart, observer: RunObserver) -> None:
         BackstreamError: when a step fails; the ledger records the failure.
     """
     from backstream.quality.gx_adapter import import_library
+    from backstream.workflow.publish import create_run_tables, record_failure
 
     for label, text in describe_inputs(plan):
         observer.note(f"{label.lower()}: {text}")
     # The import takes seconds, so it runs while Spark starts and replays.
     Thread(target=import_library, name="import Great Expectations", daemon=True).start()
-    with workflow.record_failure(plan):
-        workflow.create_run_tables(plan)
+    with record_failure(plan):
+        create_run_tables(plan)
         _replay(plan, spark, observer)
     for label, text in describe_gaps(load_manifests(plan)):
         observer.note(f"{label.lower()}: {text}")
@@ -232,22 +238,28 @@ def _replay(plan: Plan, starting: SparkStart, observer: RunObserver) -> None:
 
 def _audit_and_publish(plan: Plan, observer: RunObserver) -> None:
     """Audit and publish the replayed windows, and write the report."""
+    from backstream.workflow.audit import audit_run
+    from backstream.workflow.publish import publish_run
+    from backstream.workflow.report import report_run
+
     try:
         with observer.phase("auditing"):
-            workflow.audit_run(plan)
+            audit_run(plan)
     except QualityError:
         _refresh_dataset_state(plan, observer)
         raise
     with observer.phase("publishing"):
-        workflow.publish_run(plan)
-    workflow.report_run(plan)
+        publish_run(plan)
+    report_run(plan)
     observer.on_published(plan)
     _refresh_dataset_state(plan, observer)
 
 
 def _refresh_dataset_state(plan: Plan, observer: RunObserver) -> None:
     """Refresh the state of the dataset for the pages; a failure is only a warning, because the run has ended."""
+    from backstream.workflow.dataset_state import refresh_after_run
+
     with observer.phase("refreshing the dataset state"):
-        warning = workflow.refresh_after_run(plan)
+        warning = refresh_after_run(plan)
     if warning:
         observer.note(f"warning: {warning}")
