@@ -69,7 +69,7 @@ def test_a_dry_run_logs_the_plan_and_returns_no_job(outcomes: dict[str, Any]) ->
     assert (jobs, plan) == ([], "")
     assert "dry run: created the plan only" in log
     lines = log.splitlines()
-    assert "0003  2024-03-04T00:00Z to 2024-03-05T00:00Z  1 files, about 0 events, halo 0s" in lines
+    assert "0003     2024-03-04T00:00Z to 2024-03-05T00:00Z        1              0  0s" in lines
     assert "cost of the full run" in lines
 
 

@@ -61,8 +61,9 @@ def test_the_form_may_leave_the_mode_to_the_definition(seen: Any) -> None:
 
 def test_changed_values_of_the_form_become_parameters_of_the_run(seen: Any) -> None:
     assert seen["asked"] == (
-        "RunParams(mode=<Mode.REPLAY: 'replay'>, overrides={'watermark.delay': '45m'}, max_spark_jobs=None, "
-        "is_unsealed_allowed=False, gate_override='', is_dry_run=False, is_replan=False, reason='why')"
+        "RunParams(choices=RunChoices(mode=<Mode.REPLAY: 'replay'>, reason='why', is_unsealed_allowed=False, "
+        "gate_override='', overrides={'watermark.delay': '45m'}), max_spark_jobs=None, is_dry_run=False, "
+        "is_replan=False)"
     )
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import date
 from pathlib import Path
-from typing import NamedTuple
 
 from backstream.definition.folder import find_definition
 from backstream.definition.loader import load_definition
 from backstream.errors import SpecError
+from backstream.runs.choices import RunChoices
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.settings import provide_settings
@@ -18,35 +18,18 @@ from backstream.workflow.requested_range import parse_range
 RangeEnd = str | date
 """An instant as ISO 8601 text, a `date` (midnight UTC), or a `datetime` with a time zone."""
 
-_TRIGGER = "python"
 
-
-class RunOptions(NamedTuple):
-    """Options of a plan besides its definition and range."""
-
-    mode: Mode | None
-    reason: str
-    is_unsealed_allowed: bool
-    gate_override: str
-
-    def request(
-        self,
-        definition: str | Path,
-        ends: tuple[RangeEnd, RangeEnd],
-        time_zone: str | None,
-        home: str | Path | None,
-    ) -> PlanRequest:
-        """Return the request for a plan of a range with these options."""
-        path, (since, until) = _find_definition_file(definition), ends
-        requested = parse_range(instant_text_of(since), instant_text_of(until), time_zone)
-        return PlanRequest(
-            path,
-            requested.interval,
-            trigger=_TRIGGER,
-            home=open_home(home),
-            local_days=requested.local_days,
-            **self._asdict(),
-        )
+def api_request(
+    choices: RunChoices,
+    definition: str | Path,
+    ends: tuple[RangeEnd, RangeEnd],
+    time_zone: str | None,
+    home: str | Path | None,
+) -> PlanRequest:
+    """Return the request of a notebook for a plan of a range."""
+    path, (since, until) = _find_definition_file(definition), ends
+    requested = parse_range(instant_text_of(since), instant_text_of(until), time_zone)
+    return PlanRequest.of(choices, path, requested, trigger="python", home=open_home(home))
 
 
 def load_run_plan(run: str | Path | Plan, home: str | Path | None) -> Plan:

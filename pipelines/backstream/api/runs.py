@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backstream.api.arguments import RangeEnd, RunOptions, load_run_plan, mode_of, open_home
+from backstream.api.arguments import RangeEnd, api_request, load_run_plan, mode_of, open_home
 from backstream.errors import SpecError
 from backstream.eventtime.intervals import require_range_of_days
+from backstream.runs.choices import RunChoices
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.results import Audit, Publication
 from backstream.text import text_logger
@@ -90,8 +91,13 @@ def plan(  # noqa: PLR0913 - each is an option
     """
     from backstream.workflow.plan.planning import plan_run
 
-    options = RunOptions(mode_of(mode), reason, allow_unsealed, gate_override.strip())
-    request = options.request(definition, (since, until), time_zone, home)
+    choices = RunChoices(
+        mode=mode_of(mode),
+        reason=reason,
+        is_unsealed_allowed=allow_unsealed,
+        gate_override=gate_override.strip(),
+    )
+    request = api_request(choices, definition, (since, until), time_zone, home)
     require_range_of_days(request.interval)
     prepare_for_run(request, log.info)
     return plan_run(request)
@@ -130,8 +136,8 @@ def preview(
     if keys is not None and not 0 < keys <= 1:
         msg = f"keys must be a share above 0 and up to 1, got {keys!r}"
         raise SpecError(msg)
-    options = RunOptions(mode_of(mode), "", is_unsealed_allowed=True, gate_override="")
-    request = options.request(definition, (since, until), time_zone, home)
+    choices = RunChoices(mode=mode_of(mode), is_unsealed_allowed=True)
+    request = api_request(choices, definition, (since, until), time_zone, home)
     require_range_of_days(request.interval)
     prepare_for_run(request, log.info)
     with spark_on_demand(request.definition) as start:
@@ -174,8 +180,13 @@ def run(  # noqa: PLR0913 - each is an option
         QualityError: when the quality gate fails; nothing is published.
         ConflictError: when another run published into the range since this one was planned.
     """
-    options = RunOptions(mode_of(mode), reason, allow_unsealed, gate_override.strip())
-    request = options.request(definition, (since, until), time_zone, home)
+    choices = RunChoices(
+        mode=mode_of(mode),
+        reason=reason,
+        is_unsealed_allowed=allow_unsealed,
+        gate_override=gate_override.strip(),
+    )
+    request = api_request(choices, definition, (since, until), time_zone, home)
     return _load_result(run_range(request, _Log(), is_replan=replan))
 
 

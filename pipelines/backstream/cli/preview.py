@@ -21,9 +21,10 @@ from backstream.cli.app import (
     report_errors,
 )
 from backstream.cli.prepare import prepare_request
-from backstream.cli.run import PlanOptions
+from backstream.cli.run import cli_request
 from backstream.errors import SpecError
 from backstream.eventtime.intervals import require_range_of_days
+from backstream.runs.choices import RunChoices
 from backstream.text import print_text
 from backstream.workflow.execution import spark_on_demand
 from backstream.workflow.requested_range import parse_range
@@ -58,7 +59,7 @@ def preview_command(
         share = None if keys is None else _parse_share(keys)
         requested = parse_range(since, until, time_zone, OPTION_NAMES)
         require_range_of_days(requested.interval)
-        request = PlanOptions(mode, "", is_unsealed_allowed=True).request(definition, requested)
+        request = cli_request(RunChoices(mode=mode, is_unsealed_allowed=True), definition, requested)
         prepare_request(request)
         if requested.local_days:
             print_text(f"notice: {requested.local_days.describe}", file=sys.stderr)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Annotated, NamedTuple
+from dataclasses import replace
+from typing import Annotated
 
 import typer
 
@@ -26,11 +27,10 @@ from backstream.cli.inspect import load_staleness
 from backstream.cli.prepare import prepare_request
 from backstream.definition.folder import find_definition
 from backstream.errors import SpecError
-from backstream.eventtime.instants import duration_text
 from backstream.eventtime.intervals import require_range_of_days
+from backstream.runs.choices import RunChoices
 from backstream.runs.home import Home
-from backstream.runs.input_notes import describe_inputs
-from backstream.runs.plan import Mode, Plan
+from backstream.runs.plan import Plan
 from backstream.text import print_text
 from backstream.workflow.execution import (
     ProgressCallback,
@@ -80,17 +80,18 @@ def plan_command(  # noqa: PLR0913, PLR0917 - each is an option
     Example: `backstream plan flights --since 2013-02-01 --until 2013-03-01 --mode replay`
     """
     from backstream.workflow.plan.planning import plan_run
+    from backstream.workflow.plan_text import plan_text
 
     with report_errors(definition):
         requested = parse_range(since, until, time_zone, OPTION_NAMES)
         require_range_of_days(requested.interval)
-        options = PlanOptions(mode, reason, is_unsealed_allowed=allow_unsealed)
-        request = options.request(definition, requested)
+        choices = RunChoices(mode=mode, reason=reason, is_unsealed_allowed=allow_unsealed)
+        request = cli_request(choices, definition, requested)
         prepare_request(request)
         planned = plan_run(request)
         if requested.local_days:
             print_text(f"notice: {requested.local_days.describe}", file=sys.stderr)
-        print_text(_plan_text(planned))
+        print_text(plan_text(planned))
         if preview:
             from backstream.workflow.preview.preview import preview_plan
 
@@ -125,37 +126,24 @@ def run_command(  # noqa: PLR0913, PLR0917 - each is an option
 
     with report_errors(definition):
         driver_heap()  # an invalid memory setting must fail before planning
-        options = PlanOptions(
-            mode, reason, is_unsealed_allowed=allow_unsealed, gate_override=gate_override.strip()
+        choices = RunChoices(
+            mode=mode, reason=reason, is_unsealed_allowed=allow_unsealed, gate_override=gate_override.strip()
         )
         if stale:
             if time_zone:
                 msg = "--stale finds its ranges by itself, in UTC days; it cannot be combined with --time-zone"
                 raise SpecError(msg)
-            _run_stale(definition, (since, until), options)
+            _run_stale(definition, (since, until), choices)
             return
         requested = parse_range(*_require_both(since, until), time_zone, OPTION_NAMES)
-        run_range(options.request(definition, requested), _Terminal(), is_replan=replan)
+        run_range(cli_request(choices, definition, requested), _Terminal(), is_replan=replan)
 
 
-class PlanOptions(NamedTuple):
-    """The options of a plan besides its definition and its range."""
-
-    mode: Mode | None
-    reason: str
-    is_unsealed_allowed: bool
-    gate_override: str = ""
-
-    def request(self, definition: str, requested: RequestedRange) -> PlanRequest:
-        """Return the request for a plan of a range with these options."""
-        return PlanRequest(
-            find_definition(definition),
-            requested.interval,
-            trigger="cli",
-            home=Home.from_environment(),
-            local_days=requested.local_days,
-            **self._asdict(),
-        )
+def cli_request(choices: RunChoices, definition: str, requested: RequestedRange) -> PlanRequest:
+    """Return the request of the command line for a plan of a range."""
+    return PlanRequest.of(
+        choices, find_definition(definition), requested, trigger="cli", home=Home.from_environment()
+    )
 
 
 def _require_both(since: str | None, until: str | None) -> tuple[str, str]:
@@ -165,7 +153,7 @@ def _require_both(since: str | None, until: str | None) -> tuple[str, str]:
     return since, until
 
 
-def _run_stale(definition: str, limits: tuple[str | None, str | None], options: PlanOptions) -> None:
+def _run_stale(definition: str, limits: tuple[str | None, str | None], choices: RunChoices) -> None:
     """Run each range of stale days as a run of its own."""
     from backstream.workflow.plan.allowed_ranges import is_possible_range
     from backstream.workflow.plan.planning import plan_run
@@ -182,12 +170,11 @@ def _run_stale(definition: str, limits: tuple[str | None, str | None], options: 
     ]
     if not ranges:
         print_text(f"{staleness.dataset}: none of {staleness.published_days} published days is stale")
-    options = options._replace(reason=options.reason or "late data")
     for interval, published_mode in ranges:
         print_text(f"stale: {staleness.dataset} {interval}", file=sys.stderr)
         spark = SparkStart(path)
-        of_range = options._replace(mode=options.mode or published_mode)
-        execute_run(plan_run(of_range.request(definition, RequestedRange(interval))), spark, _Terminal())
+        of_range = replace(choices, mode=choices.mode or published_mode, reason=choices.reason or "late data")
+        execute_run(plan_run(cli_request(of_range, definition, RequestedRange(interval))), spark, _Terminal())
 
 
 class _Terminal(RunObserver):
@@ -234,27 +221,3 @@ class _Terminal(RunObserver):
 def run_plan(planned: Plan, spark: SparkStart) -> None:
     """Replay, audit, and publish a plan, and print the result."""
     execute_run(planned, spark, _Terminal())
-
-
-def _plan_text(planned: Plan) -> str:
-    from backstream.definition.aggregates import holistic_aggregates
-    from backstream.definition.loader import parse_definition
-    from backstream.native.supported import describe_engine
-
-    definition = parse_definition(planned.definition, f"plan {planned.run_id}")
-    whole = holistic_aggregates(definition)
-    cost = ["computed from all records of each window, on Spark: " + ", ".join(whole)] if whole else []
-    lines = [
-        f"{planned.dataset}  {planned.range}  {planned.mode}, arrival order {planned.arrival_order}",
-        f"run {planned.run_id}, plan {planned.location}",
-        f"engine {describe_engine(definition, planned.columns)}",
-        *cost,
-        *(f"{label.lower()}: {text}" for label, text in describe_inputs(planned)),
-        "",
-        f"{'chunk':<8} {'windows start in':<40} {'files':>6} {'events, about':>14}  halo",
-    ]
-    for chunk in planned.chunks:
-        halo = duration_text(chunk.halo_end_ms - chunk.end_ms)
-        files, events = f"{len(chunk.files):>6,}", f"{chunk.expected_events:>14,}"
-        lines.append(f"{chunk.chunk_id:<8} {chunk.interval!s:<40} {files} {events}  {halo}")
-    return "\n".join(lines)

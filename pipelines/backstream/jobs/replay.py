@@ -17,13 +17,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 
 from backstream import __version__
-from backstream.definition.loader import require_unchanged_code, require_unchanged_definition
 from backstream.jobs.job_process import end_with_task, run_job
 from backstream.runs.home import RunFolder
 from backstream.runs.manifest import Manifest, list_unfinished_chunks, version_warning
 from backstream.runs.plan import Plan
 from backstream.runs.progress import Phase, keep_phase, load_progress
-from backstream.source.input_versions import require_unchanged_inputs
 from backstream.spark.chunk_job import replay_chunks
 from backstream.spark.failures import explain_heap_errors
 from backstream.spark.native.engine import executor_java_options
@@ -31,6 +29,7 @@ from backstream.spark.session import session_in, submitted_context
 from backstream.spark.shared_folder import count_executors, require_visible_files
 from backstream.text import print_text
 from backstream.workflow.java_end import explain_java_end
+from backstream.workflow.unchanged_inputs import require_nothing_changed
 
 _PROGRESS_INTERVAL_S = 20.0
 
@@ -65,7 +64,9 @@ def _replay(plan: Plan, chunk_ids: Sequence[str], has_catalog: bool) -> None:
     chunks, log = [plan.chunk(chunk_id) for chunk_id in chunk_ids], _ProgressLog(plan)
     is_unfinished = not set(chunk_ids).isdisjoint(list_unfinished_chunks(plan))
     if is_unfinished:
-        _require_unchanged(plan)
+        require_nothing_changed(plan)
+        if warning := version_warning(plan, __version__):
+            print_text(f"warning: {warning}", file=sys.stderr)
     name, executor_options = f"backstream {plan.dataset} {', '.join(chunk_ids)}", executor_java_options(plan)
     with ThreadPoolExecutor(2) as executor:
         # The imports for this take about as long as the start of a Spark session.
@@ -117,19 +118,6 @@ def _record_failure(plan: Plan) -> Iterator[None]:
 
         with record_failure(plan):
             raise
-
-
-def _require_unchanged(plan: Plan) -> None:
-    """Check that the definition, its code, and the input files have not changed since planning."""
-    require_unchanged_definition(plan)
-    require_unchanged_code(plan)
-    require_unchanged_inputs(plan)
-    if plan.side_inputs:
-        from backstream.workflow.inputs.side_inputs import require_unchanged_side_inputs
-
-        require_unchanged_side_inputs(plan)
-    if warning := version_warning(plan, __version__):
-        print_text(f"warning: {warning}", file=sys.stderr)
 
 
 if __name__ == "__main__":

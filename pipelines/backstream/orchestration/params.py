@@ -12,6 +12,7 @@ from typing import Any
 
 from backstream.definition.loader import OVERRIDE_FIELDS
 from backstream.errors import SpecError
+from backstream.runs.choices import RunChoices
 from backstream.runs.plan import Mode
 
 AS_DEFINED = "as defined"
@@ -36,16 +37,12 @@ _AIRFLOW_KEYS = {"openlineage"}
 
 @dataclass(frozen=True, slots=True)
 class RunParams:
-    """Parameters of a run besides its range. None: the mode of the definition, and no limit of Spark jobs."""
+    """Parameters of a run besides its range. `max_spark_jobs` None: no limit."""
 
-    mode: Mode | None
-    overrides: Mapping[str, str]
+    choices: RunChoices
     max_spark_jobs: int | None
-    is_unsealed_allowed: bool
-    gate_override: str
     is_dry_run: bool
     is_replan: bool
-    reason: str
 
     @classmethod
     def from_params(cls, params: Mapping[str, Any], known: Collection[str], dag_id: str) -> RunParams:
@@ -63,15 +60,18 @@ class RunParams:
         overrides = {
             key: str(params[name]) for name, key in OVERRIDE_FIELDS.items() if _is_given(params.get(name))
         }
-        return cls(
+        choices = RunChoices(
             mode=parse_mode(params.get("mode")),
-            overrides=overrides,
-            max_spark_jobs=params.get("max_spark_jobs"),
+            reason=(params.get("reason") or "").strip(),
             is_unsealed_allowed=bool(params.get("allow_unsealed")),
             gate_override=(params.get("gate_override") or "").strip(),
+            overrides=overrides,
+        )
+        return cls(
+            choices,
+            max_spark_jobs=params.get("max_spark_jobs"),
             is_dry_run=bool(params.get("dry_run")),
             is_replan=bool(params.get("replan")),
-            reason=(params.get("reason") or "").strip(),
         )
 
 

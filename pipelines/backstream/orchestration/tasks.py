@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from backstream.definition.loader import load_definition, parse_definition
 from backstream.definition.model import Definition
 from backstream.errors import BackstreamError, QualityError
-from backstream.eventtime.instants import duration_text, instant_text
-from backstream.eventtime.intervals import Interval, LocalDays
+from backstream.eventtime.instants import instant_text
+from backstream.eventtime.intervals import Interval
 from backstream.orchestration.airflow_versions import AirflowFailException
 from backstream.orchestration.connections import provide_environment
 from backstream.orchestration.metrics import send_audit, send_publication
@@ -27,6 +27,7 @@ from backstream.orchestration.run_range import (
     running_data_intervals,
     with_seconds,
 )
+from backstream.runs.choices import RunChoices
 from backstream.runs.chunk_groups import batch_groups, batch_name
 from backstream.runs.dag_names import BACKFILL, dag_id_of
 from backstream.runs.home import Home, RunFolder
@@ -36,6 +37,7 @@ from backstream.runs.progress import Phase, begin_phase, load_progress
 from backstream.runs.results import Audit
 from backstream.text import text_logger, visible_line
 from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.requested_range import RequestedRange
 
 if TYPE_CHECKING:
     from backstream.workflow.late_data.restate import RestateRange
@@ -87,11 +89,10 @@ def execute_plan(
         with record_request(context, dataset, params, trigger) as recorded:
             run_params = RunParams.from_params(params, list(known), context["dag"].dag_id)
             interval = resolve_range(params, data_interval(context))
-            is_new = run_params.is_replan or run_params.is_dry_run
-            resumed = None if is_new else _find_resumable_plan(definition_path, interval, run_params, trigger)
-            plan = resumed or _create_plan(
-                definition_path, interval, run_params, trigger, resolve_local_days(params)
-            )
+            choices, is_new = run_params.choices, run_params.is_replan or run_params.is_dry_run
+            resumed = None if is_new else _find_resumable_plan(definition_path, interval, choices, trigger)
+            requested = RequestedRange(interval, resolve_local_days(params))
+            plan = resumed or _create_plan(definition_path, requested, choices, trigger)
             recorded.add_plan(plan)
             if run_params.is_dry_run:
                 from backstream.workflow.plan.impact import estimate_impact
@@ -102,7 +103,9 @@ def execute_plan(
                 changes, preview, result = preview_dry_run(plan, home)
                 recorded.add(impact=impact.as_json() | {"changes": changes, "preview": result})
     if run_params.is_dry_run:
-        log.info("dry run: created the plan only\n%s\n\n%s", _describe_plan(plan), preview)
+        from backstream.workflow.plan_text import plan_text
+
+        log.info("dry run: created the plan only\n%s\n\n%s", plan_text(plan), preview)
         return []
     context["ti"].xcom_push(key=PLAN_KEY, value=plan.location)
     max_events = parse_definition(plan.definition, str(definition_path)).max_events_per_job
@@ -111,24 +114,11 @@ def execute_plan(
     ]
 
 
-def _create_plan(
-    definition_path: Path, interval: Interval, run_params: RunParams, trigger: str, local_days: LocalDays | None
-) -> Plan:
+def _create_plan(definition_path: Path, requested: RequestedRange, choices: RunChoices, trigger: str) -> Plan:
     from backstream.workflow.plan.planning import plan_run
 
-    request = PlanRequest(
-        definition_path,
-        interval,
-        trigger=trigger,
-        home=Home.from_environment(),
-        mode=run_params.mode,
-        reason=run_params.reason,
-        is_unsealed_allowed=run_params.is_unsealed_allowed,
-        gate_override=run_params.gate_override,
-        overrides=run_params.overrides,
-        local_days=local_days,
-    )
-    plan = plan_run(request)
+    home = Home.from_environment()
+    plan = plan_run(PlanRequest.of(choices, definition_path, requested, trigger=trigger, home=home))
     log.info(
         "%s %s: %s in %d chunks, about %s events (plan %s)%s",
         *(plan.dataset, plan.range, plan.mode, len(plan.chunks), f"{plan.expected_events:,}"),
@@ -143,7 +133,7 @@ def _create_plan(
 
 
 def _find_resumable_plan(
-    definition_path: Path, interval: Interval, run_params: RunParams, trigger: str
+    definition_path: Path, interval: Interval, choices: RunChoices, trigger: str
 ) -> Plan | None:
     """Return the plan of an earlier attempt of this run; None if the run needs a new one."""
     from backstream.workflow.demands import describe_final
@@ -153,9 +143,9 @@ def _find_resumable_plan(
     plan = find_plan_of(trigger, definition.name, Home.from_environment())
     if plan is None:
         return None
-    mode = run_params.mode or definition.backfill.mode
+    mode = choices.mode or definition.backfill.mode
     planned_for = (plan.range, plan.mode, dict(plan.overrides), plan.gate_override)
-    if planned_for != (interval, mode, dict(run_params.overrides), run_params.gate_override):
+    if planned_for != (interval, mode, dict(choices.overrides), choices.gate_override):
         log.warning("creating a new plan: the parameters of this run changed since plan %s", plan.plan_hash)
         return None
     if final := describe_final(plan):
@@ -330,16 +320,6 @@ def _refresh_dataset_state(plan: Plan) -> None:
 
     if warning := refresh_after_run(plan):
         log.warning("%s", warning)
-
-
-def _describe_plan(plan: Plan) -> str:
-    """Return a line with the plan, and a line per chunk with its files, its expected events, and its halo."""
-    lines = [f"{plan.dataset}  {plan.range}  {plan.mode}, arrival order {plan.arrival_order}"]
-    for chunk in plan.chunks:
-        halo = duration_text(chunk.halo_end_ms - chunk.end_ms)
-        size = f"{len(chunk.files):,} files, about {chunk.expected_events:,} events, halo {halo}"
-        lines.append(f"{chunk.chunk_id}  {chunk.interval}  {size}")
-    return "\n".join(lines)
 
 
 def _job_arguments(plan: Plan, batch: Sequence[Chunk]) -> dict[str, Any]:

@@ -8,8 +8,6 @@ from typing import NamedTuple
 from backstream import __version__
 from backstream.definition.loader import (
     load_definition,
-    require_unchanged_code,
-    require_unchanged_definition,
     resolve_paths,
 )
 from backstream.errors import BackstreamError, ConflictError, PlanError
@@ -25,11 +23,10 @@ from backstream.runs.status import RunStatus, derive_status, read_facts
 from backstream.runs.table_schemas import WINDOWS
 from backstream.source.files import list_source_files
 from backstream.source.footers import load_footers
-from backstream.source.input_versions import require_unchanged_inputs
 from backstream.source.user_files import list_user_files
 from backstream.storage.files import remove_file
 from backstream.workflow.demands import has_published_rows, is_committed
-from backstream.workflow.inputs.side_inputs import require_unchanged_side_inputs
+from backstream.workflow.unchanged_inputs import require_nothing_changed
 
 
 class ResumableRun(NamedTuple):
@@ -84,7 +81,7 @@ def _is_current(plan: Plan) -> bool:
     if not plan.folder.success_marker.exists():
         return True  # its report is still to be written
     try:
-        _require_unchanged(plan)
+        require_nothing_changed(plan)
     except BackstreamError:
         return False
     return version_warning(plan, __version__) is None and _find_later_files(plan) is None
@@ -122,18 +119,11 @@ def require_resumable(
     if not list_unfinished_chunks(plan):
         return
     try:
-        _require_unchanged(plan)
+        require_nothing_changed(plan)
     except PlanError as error:
         facts, _, _ = str(error).partition("\n\nhint: ")
         msg = f"{facts}\n  {_finished_text(plan)}\n\nhint: {hint}"
         raise PlanError(msg) from None
-
-
-def _require_unchanged(plan: Plan) -> None:
-    require_unchanged_definition(plan)
-    require_unchanged_code(plan)
-    require_unchanged_inputs(plan)
-    require_unchanged_side_inputs(plan)
 
 
 def _find_newest_plan(runs: Path, interval: Interval, mode: Mode) -> Plan | None:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
+from typing import Self
 
 from backstream.definition.model import Definition
 from backstream.eventtime.intervals import Interval, LocalDays
+from backstream.runs.choices import RunChoices
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode
+from backstream.workflow.requested_range import RequestedRange
 
 
 @dataclass(frozen=True, slots=True)
-class PlanRequest:
-    """A range of a definition to plan, with the options of the run."""
+class PlanRequest(RunChoices):
+    """A range of a definition to plan, with the choices of the user."""
 
     definition: Path
     """The TOML file."""
@@ -25,18 +27,22 @@ class PlanRequest:
     """The origin of the run: `cli`, `python`, or an Airflow run id."""
     home: Home
     """The folder that holds all state."""
-    mode: Mode | None = None
-    """Replaces the mode of the definition."""
-    reason: str = ""
-    """The user's reason for the run; planning adds the days that are not sealed."""
-    is_unsealed_allowed: bool = False
-    """True if the run may publish days as final that can still gain events."""
-    gate_override: str = ""
-    """The reason for publishing a result that fails the quality gate; empty: do not publish it."""
-    overrides: Mapping[str, str] = field(default_factory=dict)
-    """Keys of the definition that have another value in this run; see `apply_overrides`."""
     local_days: LocalDays | None = None
     """The days of a time zone that the user requested; the range covers them."""
+
+    @classmethod
+    def of(
+        cls, choices: RunChoices, definition: Path, requested: RequestedRange, *, trigger: str, home: Home
+    ) -> Self:
+        """Return the request for a plan of a range with these choices."""
+        return cls(
+            definition,
+            requested.interval,
+            trigger=trigger,
+            home=home,
+            local_days=requested.local_days,
+            **asdict(choices),
+        )
 
 
 @dataclass(frozen=True, slots=True)
