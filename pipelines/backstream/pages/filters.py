@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Generic, Self, TypeVar
 
 from backstream.errors import SpecError
@@ -67,10 +67,6 @@ class Filter:
         until_ms = instant_ms(self.until, "until") if self.until else _LAST_MS
         return Interval(since_ms, max(since_ms, until_ms))
 
-    def at_page(self, page: int) -> Self:
-        """Return the filter at another page."""
-        return replace(self, page=page)
-
     def has_run(self, run: RunState) -> bool:
         """Return whether the filter selects a run: its status, user, reason, a text in it, and its range."""
         by = run.by or NOBODY
@@ -94,12 +90,6 @@ class Filter:
     def has_range(self, days: DayRange) -> bool:
         """Return whether the filter selects days of a range."""
         return self.status in ("", days.status.value) and _overlap(self.interval, days.interval)
-
-    def _overlaps(self, interval: Interval | None) -> bool:
-        """Return whether a range has selected days; an invalid range has none."""
-        if not (self.since or self.until):
-            return True
-        return interval is not None and _overlap(self.interval, interval)
 
     def has_text(self, *texts: str) -> bool:
         """Return whether one of the texts contains the searched text, in upper or lower case."""

@@ -201,13 +201,6 @@ class ArrivalIndex:
         sums = rows.filter(is_inside).group_by("path").aggregate([("events", "sum")])
         return dict(zip(sums["path"].to_pylist(), sums["events_sum"].to_pylist(), strict=True))
 
-    def arrival_bounds(self) -> tuple[int, int] | None:
-        """Return the first and last arrival; None without readable records."""
-        if not self.rows.num_rows:
-            return None
-        low, high = pc.min(self.rows["first_arrival_ms"]).as_py(), pc.max(self.rows["last_arrival_ms"]).as_py()
-        return None if low is None else (low, high)
-
 
 def join_index_rows(files: Sequence[InputFile], rows: pa.Table) -> pa.Table:
     """Return index rows with the columns that identify their file; a file without records has one row."""
