@@ -107,6 +107,14 @@ def test_only_event_time_divides_the_sizes_of_windows() -> None:
     assert [str(path) for path in others if re.search(r"gcd\([^)]*(size|slide|step)", path.read_text())] == []
 
 
+def test_only_the_run_store_searches_for_runs() -> None:
+    """Use `Runs`; `RunFolder` has the names of the files of one run."""
+    pattern = re.compile(r"plan\.json|/ \"runs\"|runs/\*")
+    texts = {str(path.relative_to(PACKAGE)): path.read_text() for path in PACKAGE.rglob("*.py")}
+
+    assert [name for name, text in texts.items() if pattern.search(text)] == ["runs/home.py"]
+
+
 def test_event_time_rules_import_the_standard_library_and_themselves_only() -> None:
     imported = {
         (path.name, name)

@@ -22,21 +22,31 @@ from backstream.pages.run import load_run
 from backstream.pages.runs import RunAddress, find_report, list_all_runs, list_triggers
 from backstream.pages.store import PageStore
 from backstream.runs.home import Home
+from backstream.runs.plan import slug
 from backstream.runs.requests import Dismissal, RunRequest, find_requests, record_end
 from backstream.runs.status import RunStatus
 from backstream.workflow.run_state import DELETED
 
 FEB_1, MAR_1 = 1359676800000, 1362096000000
 RUN_ID = "backfill__2013-03-01T00:00:00+00:00"
+SLUG = slug(RUN_ID)
 ADDRESS = RunAddress("backfill_flights", RUN_ID)
 IMPACT = {"days": 2, "events": 1484, "rows_replaced": 44, "publishers": [], "other_publishers": 0, "seconds": None}
 
 
-def leave_run(home: Path, folder: str, *, dataset: str = "flights", planned_at_s: int = 0, **left: object) -> None:
-    """Write the summary of a plan with the trigger `RUN_ID`, and the other given files of a run."""
+def leave_run(
+    home: Path,
+    folder: str,
+    *,
+    dataset: str = "flights",
+    planned_at_s: int = 0,
+    trigger: str = RUN_ID,
+    **left: object,
+) -> None:
+    """Write the summary of a plan and the other given files of a run."""
     path = home / "runs" / dataset / folder
     path.mkdir(parents=True)
-    plan: dict[str, Any] = {"dataset": dataset, "triggered_by": RUN_ID, "mode": "replay", "run_id": folder}
+    plan: dict[str, Any] = {"dataset": dataset, "triggered_by": trigger, "mode": "replay", "run_id": folder}
     plan |= {"plan_hash": folder.rpartition(".")[2], "reason": "", "expected_events": {"0000": 5}, "staging": []}
     (path / "run.json").write_text(json.dumps(plan | {"since_ms": FEB_1, "until_ms": MAR_1}))
     (path / "plan.json").write_text("no page reads it, for it may be large")
@@ -103,11 +113,10 @@ def test_a_request_without_a_plan_for_a_day_has_failed(tmp_path: Path) -> None:
 
 def test_a_run_in_a_teams_own_dag_is_found_by_its_request(tmp_path: Path) -> None:
     for dataset, group in (("flights", "load.flights"), ("clicks", "load.clicks")):
-        leave_run(tmp_path, f"r.{dataset}", dataset=dataset, report=dataset)
-        asked = RunRequest(dataset, "weekly", "one", f"weekly.{group}.plan.one", day(0), task_group=group)
-        summary = tmp_path / "runs" / dataset / f"r.{dataset}" / "run.json"
-        summary.write_text(json.dumps(json.loads(summary.read_text()) | {"triggered_by": asked.triggered_by}))
-        replace(asked, run_id=f"r.{dataset}").write(Home(tmp_path))
+        trigger = f"weekly.{group}.plan.one"
+        leave_run(tmp_path, f"{trigger}.aaa", dataset=dataset, trigger=trigger, report=dataset)
+        asked = RunRequest(dataset, "weekly", "one", trigger, day(0), task_group=group)
+        replace(asked, run_id=f"{trigger}.aaa").write(Home(tmp_path))
     home, whole = Home(tmp_path), RunAddress("weekly", "one")
     assert [trigger.dataset for trigger in list_triggers(home, whole)] == ["clicks", "flights"]
     for dataset in ("flights", "clicks"):
@@ -191,24 +200,24 @@ def test_a_folder_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -
 
 
 def test_the_report_of_a_dag_run_is_that_of_its_newest_plan(tmp_path: Path) -> None:
-    leave_run(tmp_path, "r.aaa", planned_at_s=1, report="first")
-    leave_run(tmp_path, "r.bbb", planned_at_s=2, report="second")
+    leave_run(tmp_path, f"{SLUG}.aaa", planned_at_s=1, report="first")
+    leave_run(tmp_path, f"{SLUG}.bbb", planned_at_s=2, report="second")
     found = find_report(Home(tmp_path), ADDRESS)
     assert found
     assert found.read_text() == "second"
 
 
 def test_the_report_of_an_earlier_plan_is_found_by_its_hash(tmp_path: Path) -> None:
-    leave_run(tmp_path, "r.aaa", planned_at_s=1, report="first")
-    leave_run(tmp_path, "r.bbb", planned_at_s=2, report="second")
+    leave_run(tmp_path, f"{SLUG}.aaa", planned_at_s=1, report="first")
+    leave_run(tmp_path, f"{SLUG}.bbb", planned_at_s=2, report="second")
     found = find_report(Home(tmp_path), ADDRESS, "aaa")
     assert found
     assert found.read_text() == "first"
 
 
 def test_as_long_as_the_newest_plan_has_no_report_an_older_one_is_not_shown_for_it(tmp_path: Path) -> None:
-    leave_run(tmp_path, "r.aaa", planned_at_s=1, report="first")
-    leave_run(tmp_path, "r.bbb", planned_at_s=2)
+    leave_run(tmp_path, f"{SLUG}.aaa", planned_at_s=1, report="first")
+    leave_run(tmp_path, f"{SLUG}.bbb", planned_at_s=2)
     assert find_report(Home(tmp_path), ADDRESS) is None
 
 
@@ -229,7 +238,7 @@ def test_as_long_as_the_newest_plan_has_no_report_an_older_one_is_not_shown_for_
     ],
 )
 def test_a_name_that_is_none_leads_nowhere(tmp_path: Path, dag_id: str, run_id: str) -> None:
-    leave_run(tmp_path, "r.aaa", report="the report")
+    leave_run(tmp_path, f"{SLUG}.aaa", report="the report")
     (tmp_path / "run.json").write_text(json.dumps({"triggered_by": "secret"}))
     (tmp_path / "plan.json").touch()
     (tmp_path / "report.html").write_text("the secret")
@@ -243,15 +252,12 @@ def test_a_run_with_a_request_is_found_at_its_own_address_only(tmp_path: Path) -
         ("new", "reprocess_flights", 2),
         ("other", "x", 3),
     ):
-        leave_run(tmp_path, name, report=name)
-        summary = tmp_path / "runs/flights" / name / "run.json"
-        content = json.loads(summary.read_text()) | {"triggered_by": f"one.{name}", "plan_hash": name}
-        summary.write_text(json.dumps(content))
+        leave_run(tmp_path, f"one.{name}.{name}", trigger=f"one.{name}", report=name)
         RunRequest("flights", dag_id, "one", f"one.{name}", at_ms).write(home)
     own = RunAddress("reprocess_flights", "one")
     assert [trigger.triggered_by for trigger in list_triggers(home, own)] == ["one.new"]
     found = [find_report(home, own, plan_hash) for plan_hash in (None, "old", "other")]
-    assert [path and path.parent.name for path in found] == ["new", "old", None]
+    assert [path and path.read_text() for path in found] == ["new", "old", None]
     assert list_triggers(home, RunAddress("reprocess_flights", "one.other")) == []
 
 

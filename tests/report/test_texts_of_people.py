@@ -191,9 +191,9 @@ def test_a_cell_of_a_csv_file_is_one_visible_line(home: Home, name: str) -> None
 
 
 def test_messages_and_reports_have_visible_lines(home: Home) -> None:
-    from backstream.workflow.report import load_plan
+    from backstream.runs.store import Runs
 
-    plan = load_plan(home, list_runs(home, "visits")[0].run_id)
+    plan = Runs(home).plan_of_id(list_runs(home, "visits")[0].run_id)
     summary = load_run_summary(plan)
     require_visible(summary.markdown(), "markdown")
     LaterAudit(LONG, Verdict.FAIL, LONG, "", LONG).write(plan.folder.later_audit)

@@ -12,6 +12,7 @@ from backstream.runs.choices import RunChoices
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.settings import provide_settings
+from backstream.runs.store import Runs
 from backstream.workflow.plan.plan_request import PlanRequest
 from backstream.workflow.requested_range import parse_range
 
@@ -34,23 +35,19 @@ def api_request(
 
 def load_run_plan(run: str | Path | Plan, home: str | Path | None) -> Plan:
     """Return the plan of a run, or of the newest run of a definition."""
-    from backstream.workflow.report import load_plan
-
     if isinstance(run, Plan):
         return run
     place = open_home(home)
-    return find_newest_plan(run, place) or load_plan(place, str(run))
+    return find_newest_plan(run, place) or Runs(place).plan_of_id(str(run))
 
 
 def find_newest_plan(definition: str | Path, home: Home) -> Plan | None:
     """Return the newest plan of a definition, or None when there is no such definition."""
-    from backstream.workflow.history import find_newest_run
-
     try:
         path = _find_definition_file(definition)
     except SpecError:
         return None
-    return find_newest_run(home, load_definition(path).name)
+    return Runs(home).newest_plan(load_definition(path).name)
 
 
 def instant_text_of(end: RangeEnd) -> str:

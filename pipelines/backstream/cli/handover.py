@@ -18,6 +18,7 @@ from backstream.runs.handover_bundle import (
     HandoverBundle,
 )
 from backstream.runs.home import Home
+from backstream.runs.store import Runs
 from backstream.text import print_text
 
 
@@ -45,11 +46,10 @@ def handover(
     Example: `backstream handover cli.3f2a9c51d07e --at 2026-11-20T00:00Z`
     """
     from backstream.workflow.handover.handover import hand_over_run
-    from backstream.workflow.report import load_plan
 
     with report_errors():
         at_ms = instant_ms(at, "--at")
-        bundle, folder = hand_over_run(load_plan(Home.from_environment(), run), at_ms, out)
+        bundle, folder = hand_over_run(Runs(Home.from_environment()).plan_of_id(run), at_ms, out)
         print_text("\n".join(_bundle_lines(bundle, folder)))
 
 

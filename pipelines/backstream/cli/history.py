@@ -13,6 +13,7 @@ from backstream.errors import SpecError
 from backstream.eventtime.instants import duration_ms, instant_ms
 from backstream.eventtime.intervals import Interval
 from backstream.runs.home import Home
+from backstream.runs.store import Runs
 from backstream.text import RowFormat, print_text
 from backstream.workflow.requested_range import parse_open_range
 
@@ -187,20 +188,18 @@ def known_dataset(text: str) -> str | None:
 
 def _is_dataset(home: Home, name: str) -> bool:
     """Return whether a home has runs or requests of a dataset."""
-    folders = home.path / "runs" / name, home.requests(name)
+    folders = home.run(name, "").path, home.requests(name)
     return name.isidentifier() and any(folder.is_dir() for folder in folders)
 
 
 def _run_id(home: Home, text: str, since: str | None, until: str | None) -> str:
     """Return the newest run of a dataset, given by its name or definition, or the text itself if there is none."""
-    from backstream.workflow import history
-
     dataset = known_dataset(text)
     if dataset is None:
         return text
     since_ms = None if since is None else instant_ms(since, "--since")
     until_ms = None if until is None else instant_ms(until, "--until")
-    return history.find_newest_run(home, dataset, since_ms, until_ms).run_id
+    return Runs(home).newest_plan(dataset, since_ms, until_ms).run_id
 
 
 def _grace_ms(text: str) -> int:

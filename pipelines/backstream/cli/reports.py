@@ -23,6 +23,7 @@ from backstream.errors import SpecError, StorageError
 from backstream.eventtime.instants import instant_ms
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
+from backstream.runs.store import Runs
 from backstream.text import ReportFormat, RowFormat, print_text
 
 if TYPE_CHECKING:
@@ -88,14 +89,11 @@ def audit_command(
 
 def load_requested_plan(text: str, since: str | None, until: str | None, mode: Mode | None) -> Plan:
     """Return the newest plan of the dataset or definition with this name or path, or of the run with this id."""
-    from backstream.workflow.history import find_newest_run
-    from backstream.workflow.report import load_plan
-
     home, since_ms, until_ms = Home.from_environment(), _maybe_ms(since, "--since"), _maybe_ms(until, "--until")
     dataset = known_dataset(text)
     if dataset is None:
-        return load_plan(home, text)
-    return find_newest_run(home, dataset, since_ms, until_ms, mode)
+        return Runs(home).plan_of_id(text)
+    return Runs(home).newest_plan(dataset, since_ms, until_ms, mode)
 
 
 def _maybe_ms(text: str | None, name: str) -> int | None:

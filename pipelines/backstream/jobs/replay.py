@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status: 0 when all chunks are finished, 3 after an error that a retry cannot fix, else 1.
     """
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--plan", required=True, help="path or address of the plan.json of the run")
+    parser.add_argument("--plan", required=True, help="path or address of the plan of the run")
     parser.add_argument("--chunk", action="append", required=True, help="chunk id, e.g., 0000; can be repeated")
     help_text = "leave the tables and the ledger to the task that waits, which knows the catalog"
     parser.add_argument("--without-catalog", action="store_true", help=help_text)

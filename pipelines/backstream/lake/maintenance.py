@@ -279,7 +279,7 @@ def _require_grace(folders: Mapping[str, Sequence[Folder]], grace_ms: int) -> No
 
 def _remove_drafts(home: Home, dataset: str, grace_ms: int, *, dry_run: bool) -> Iterator[VacuumResult]:
     """Remove the temporary files of killed writers; yield nothing if there are none."""
-    folders = (home.path / name / dataset for name in ("runs", "arrivals"))
+    folders = home.run(dataset, "").path, home.path / "arrivals" / dataset
     drafts = list(list_existing(draft for folder in folders for draft in list_drafts(folder)))
     old = [draft for draft in drafts if is_older_than_grace(draft.modified_ms, grace_ms)]
     for draft in () if dry_run else old:

@@ -24,6 +24,7 @@ from backstream.runs.home import Home
 from backstream.runs.plan import Plan
 from backstream.runs.results import Publication, rollback_id
 from backstream.runs.status import RunStatus
+from backstream.runs.store import Runs
 from backstream.runs.table_schemas import RESTATEMENTS, TABLES
 from backstream.text import visible_line
 
@@ -106,9 +107,8 @@ def load_published_run(home: Home, catalog: Catalog, run_id: str) -> PublishedRu
     if row := find_published_row(home, None, run_id):
         msg = f"the snapshot of run {run_id} has expired; according to the ledger, it published into {row.dataset}"
         raise LedgerError(msg)
-    plans = sorted((home.path / "runs").glob(f"*/{run_id}/plan.json"))
-    if plans:
-        msg = f"run {run_id} of {plans[0].parents[1].name} was planned but never published"
+    if folder := Runs(home).find(run_id):
+        msg = f"run {run_id} of {folder.path.parent.name} was planned but never published"
         raise LedgerError(msg)
     msg = f"no run {visible_line(run_id)} in {home.path}"
     raise LedgerError(msg)

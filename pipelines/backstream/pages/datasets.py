@@ -32,7 +32,7 @@ from backstream.runs.garbage_collection import pause_garbage_collection
 from backstream.runs.home import Home
 from backstream.runs.status import RunStatus
 from backstream.workflow.run_state import RunState
-from backstream.workflow.status import list_unfinished_runs
+from backstream.workflow.status import RunRecords, list_unfinished_runs
 
 _RECENT_DAYS = 90
 _MAX_CACHED = 512
@@ -190,7 +190,7 @@ def _load_dataset(records: PageStore, name: str, entry: DefinitionEntry | None) 
     """
     now_ms = int(time.time() * SECOND_MS)
     runs = records.runs(name)
-    unended = tuple(list_unfinished_runs(records.home, name, {row.run_id for row in runs}, now_ms))
+    unended = tuple(list_unfinished_runs(records.home, name, RunRecords(runs, load_requests_once), now_ms))
     busy = tuple(run.interval for run in unended if run.state.is_active and run.interval)
     spans = _load_spans(records.home, name, runs, records.modified_ns(name), busy)
     figures = partial(load_figures, records.home, name)

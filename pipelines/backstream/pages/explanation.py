@@ -19,7 +19,7 @@ from backstream.pages.views import unknown_dataset_page
 from backstream.report.svg import Frame
 from backstream.report.timelines import Dot, Mark, WindowTimeline, draw_window_timeline
 from backstream.runs.home import Home
-from backstream.runs.plan import Plan
+from backstream.runs.store import Runs
 from backstream.runs.table_schemas import RECORD_COUNT
 from backstream.workflow.explain import Explanation, explain_window, is_replay
 from backstream.workflow.explain_text import (
@@ -101,7 +101,7 @@ def _key_columns(home: Home, dataset: str, rows: Sequence[Mapping[str, Any]]) ->
     """Return the key columns of rows by the plan of their run."""
     if not rows:
         return ()
-    plan = Plan.read(home.run(dataset, rows[0]["run_id"]).plan)
+    plan = Runs(home).plan(dataset, rows[0]["run_id"])
     return tuple(plan.definition["source"]["key"])
 
 

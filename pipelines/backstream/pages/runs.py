@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 from urllib.parse import urlencode
 
-from backstream.errors import LedgerError
 from backstream.eventtime.instants import SECOND_MS
 from backstream.lake.ledger import RunRow
 from backstream.pages.store import cached_by_mtime
 from backstream.runs.dag_names import BACKFILL, dag_id_of, dataset_of_dag
 from backstream.runs.home import Home, RunFolder
 from backstream.runs.requests import RunRequest, find_all_requests, find_requests
-from backstream.runs.status import RunStatus
-from backstream.storage.files import load_json
+from backstream.runs.store import Runs
 from backstream.workflow.run_state import RunState, add_dismissals, state_of_request, state_of_row
-from backstream.workflow.status import load_run_state
+from backstream.workflow.status import RunRecords, list_run_states, load_run_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +92,8 @@ def find_report(home: Home, address: RunAddress, plan_hash: str | None = None) -
     Values of a request are compared with file contents and are never part of a path.
     """
     for trigger in list_triggers(home, address, has_deleted=plan_hash is not None):
-        for folder in _list_folders(home, trigger.dataset):
-            plan = _load_summary(folder.summary)
-            if plan.get("triggered_by") == trigger.triggered_by and plan_hash in (None, plan.get("plan_hash")):
+        for folder in Runs(home).of_trigger(trigger.dataset, trigger.triggered_by):
+            if plan_hash in (None, folder.path.name.rpartition(".")[2]):
                 return folder.report if folder.report.is_file() else None
     return None
 
@@ -109,7 +106,7 @@ def find_run(home: Home, trigger: RunTrigger, rows: Sequence[RunRow]) -> RunStat
         trigger: dataset and trigger.
         rows: the ledger, newest first.
     """
-    requests = {(each.dataset, each.triggered_by): each for each in load_requests_once(home, trigger.dataset)}
+    requests = RunRecords(rows, load_requests_once).requests(home, trigger.dataset)
     now_ms = int(time.time() * SECOND_MS)
     if folder := find_folder(home, trigger):
         row = next((row for row in rows if row.run_id == folder.path.name), None)
@@ -123,15 +120,7 @@ def find_run(home: Home, trigger: RunTrigger, rows: Sequence[RunRow]) -> RunStat
 
 def find_folder(home: Home, trigger: RunTrigger) -> RunFolder | None:
     """Return the folder of the newest plan of a trigger; None before its plan."""
-    folders = _list_folders(home, trigger.dataset)
-    return next(
-        (
-            folder
-            for folder in folders
-            if _load_summary(folder.summary).get("triggered_by") == trigger.triggered_by
-        ),
-        None,
-    )
+    return next(Runs(home).of_trigger(trigger.dataset, trigger.triggered_by), None)
 
 
 def list_all_runs(home: Home, dag_ids: Collection[str], rows: Sequence[RunRow]) -> list[RunState]:
@@ -140,28 +129,17 @@ def list_all_runs(home: Home, dag_ids: Collection[str], rows: Sequence[RunRow]) 
     Args:
         home: the folder with the runs.
         dag_ids: one DAG per dataset.
-        rows: the ledger, newest first. The files of a run that it lists as published or refused are not read.
+        rows: the ledger, newest first.
     """
     now_ms = int(time.time() * SECOND_MS)
     by_dataset: dict[str, list[RunRow]] = {}
     for row in rows:
         by_dataset.setdefault(row.dataset, []).append(row)
-    names = filter(None, map(dataset_of_dag, dag_ids))
-    runs = [run for name in names for run in _list_runs(home, name, by_dataset.get(name, []), now_ms)]
-    return add_dismissals(home, sorted(runs, key=lambda run: run.started_ms, reverse=True))
-
-
-def _list_runs(home: Home, name: str, rows: Sequence[RunRow], now_ms: int) -> Iterator[RunState]:
-    recorded = {row.run_id: row for row in reversed(rows)}  # the newest row of each run
-    requests = {(name, request.triggered_by): request for request in load_requests_once(home, name)}
-    for folder in _list_folders(home, name):
-        row = recorded.pop(folder.path.name, None)
-        if row and row.status is not RunStatus.FAILED:
-            yield state_of_row(row, requests)
-        elif run := load_run_state(folder, row, requests, now_ms):
-            yield run
-    yield from (state_of_row(row, requests) for row in recorded.values())
-    yield from (state_of_request(request, now_ms) for request in requests.values() if not request.run_id)
+    runs: list[RunState] = []
+    for name in filter(None, map(dataset_of_dag, dag_ids)):
+        records = RunRecords(by_dataset.get(name, ()), load_requests_once)
+        runs += list_run_states(home, name, None, now_ms, records)
+    return sorted(runs, key=lambda run: run.started_ms, reverse=True)
 
 
 def page_head(name: str, dag_id: str) -> dict[str, str]:
@@ -174,36 +152,9 @@ def page_head(name: str, dag_id: str) -> dict[str, str]:
     return {"name": name, "dag_id": dag_id if dataset_of_dag(dag_id) == name else dag_id_of(BACKFILL, name)}
 
 
-def _list_folders(home: Home, dataset: str) -> list[RunFolder]:
-    """Return the run folders of a dataset, newest plan first."""
-    runs = home.path / "runs" / dataset
-    if not runs.is_dir():
-        return []
-    folders = [RunFolder(child) for child in runs.iterdir()]
-    planned = [folder for folder in folders if folder.plan.is_file()]
-    return sorted(planned, key=lambda folder: folder.plan.stat().st_mtime, reverse=True)
-
-
 def load_requests_once(home: Home, name: str) -> list[RunRequest]:
     """Return the readable requests for runs of a dataset; a file is read again only when it changes."""
     return [found for path in home.requests(name).glob("*.json") if (found := _load_request(path))]
 
 
 _load_request = cached_by_mtime(RunRequest.read)
-
-_SUMMARY_KEYS = ("triggered_by", "plan_hash")
-
-
-@cached_by_mtime
-def _load_summary(summary: Path) -> dict[str, Any]:
-    """Return the values of a plan summary that the pages use, to keep the cache small."""
-    content = _load_content(summary, "summary of a plan")
-    return {name: content[name] for name in _SUMMARY_KEYS if name in content}
-
-
-def _load_content(path: Path, what: str) -> dict[str, Any]:
-    """Return the content of a JSON file; empty if it is not readable, so a page shows the other runs."""
-    try:
-        return load_json(path, what)
-    except LedgerError:
-        return {}

@@ -22,6 +22,7 @@ from backstream.runs.home import Home, RunFolder
 from backstream.runs.plan_summary import PlanSummary
 from backstream.runs.results import Audit, Publication
 from backstream.runs.status import RunStatus
+from backstream.runs.store import Runs
 from backstream.text import text_logger
 
 log = text_logger(__name__)
@@ -194,8 +195,7 @@ def _list_recorded_runs(home: Home) -> tuple[list[RunRow], int]:
     """
     known, known_ms = ledger.list_known_runs(home)
     ended = {(row.run_id, row.status) for row in known}
-    folders = (RunFolder(file.parent) for file in (home.path / "runs").glob("*/*/run.json"))
-    found = (row for folder in folders if (row := _find_row(folder)))
+    found = (row for folder in Runs(home).of_dataset() if (row := _find_row(folder)))
     rows = [*known, *(row for row in found if (row.run_id, row.status) not in ended)]
     return sorted(rows, key=lambda row: (row.finished_at_ms, row.run_id), reverse=True), known_ms
 

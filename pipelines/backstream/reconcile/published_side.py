@@ -11,7 +11,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import AlwaysTrue
 
 from backstream.definition.model import Definition
-from backstream.errors import BackstreamError, LedgerError, SpecError
+from backstream.errors import LedgerError, SpecError
 from backstream.eventtime.instants import DAY_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import Fate
@@ -24,6 +24,7 @@ from backstream.reconcile.frames import END, START, ColumnMapping, ColumnMapping
 from backstream.runs.home import Home
 from backstream.runs.manifest import load_manifests, sum_fates
 from backstream.runs.plan import Plan
+from backstream.runs.store import Runs
 from backstream.runs.table_schemas import FIRINGS, METRICS, PANES, PANES_KEPT, WINDOW_END, WINDOW_START, WINDOWS
 from backstream.storage.columns import load_columns
 from backstream.storage.stores import Stores, map_files
@@ -101,7 +102,7 @@ def load_published_side(home: Home, dataset: str, shape: TableShape, interval: I
     windows = _value_frame(rows, shape, "ours")
     run_of_day = {day_ms: next(iter(runs)) for day_ms, runs in _runs_by_day(home, dataset).items()}
     run_of_day |= dict(zip(_days(windows), windows[RUN], strict=True))
-    plans = {run_id: _load_plan(home, dataset, run_id) for run_id in sorted(set(windows[RUN]))}
+    plans = {run_id: Runs(home).plan_or_none(dataset, run_id) for run_id in sorted(set(windows[RUN]))}
     side = _side_of_windows(f"published by {_runs_text(plans)}", windows, run_of_day, plans)
     return _with_side_tables(side, tables, shape)
 
@@ -236,13 +237,6 @@ def _scan_table(catalog: Catalog, dataset: str, suffix: str, interval: Interval 
         return None
     row_filter = in_interval(WINDOW_START, interval) if interval else AlwaysTrue()
     return load_table(catalog, name).scan(row_filter=row_filter).to_arrow()
-
-
-def _load_plan(home: Home, dataset: str, run_id: str) -> Plan | None:
-    try:
-        return Plan.read(home.run(dataset, run_id).plan)
-    except BackstreamError:
-        return None
 
 
 def _runs_text(run_ids: Iterable[str]) -> str:

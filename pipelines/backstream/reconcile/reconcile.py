@@ -24,7 +24,7 @@ from backstream.reconcile.pairs import collapse_copies
 from backstream.reconcile.published_side import PublishedSide, load_published_side, load_shape, load_staged_side
 from backstream.runs.dataset_state import ReconciledDay, record_reconciled_days
 from backstream.runs.home import Home
-from backstream.runs.plan import Plan
+from backstream.runs.store import Runs
 from backstream.runs.table_schemas import WINDOW_END, WINDOW_START
 
 _VALUES = ("window_start", "window_end", "cause", "aggregate", "ours", "theirs", "difference", "evidence")
@@ -73,7 +73,7 @@ def reconcile_dataset(asked: ReconcileRequest, home: Home) -> Reconciliation:
 def _load_ours(asked: ReconcileRequest, definition: Definition, home: Home, shape: TableShape) -> PublishedSide:
     since_ms, until_ms = asked.since_ms, asked.until_ms
     if asked.run_id is not None:
-        return load_staged_side(Plan.read(home.run(definition.name, asked.run_id).plan), shape)
+        return load_staged_side(Runs(home).plan(definition.name, asked.run_id), shape)
     interval = None if since_ms is None or until_ms is None else Interval(since_ms, until_ms)
     return load_published_side(home, definition.name, shape, interval)
 

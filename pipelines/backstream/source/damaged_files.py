@@ -22,6 +22,7 @@ from backstream.runs.home import Home
 from backstream.runs.input_files import SkippedFile
 from backstream.runs.packing import from_columns
 from backstream.runs.plan import InputFile, Mode
+from backstream.runs.store import Runs
 from backstream.source.files import DamagedFile, FileInspection, read_error_text
 from backstream.storage.files import load_json, write_json
 from backstream.storage.stores import Stores, explain_reading
@@ -128,9 +129,8 @@ def _find_earlier_inputs(home: Home, dataset: str, paths: Collection[str]) -> di
     inputs: dict[str, InputFile] = {}
     if not paths:
         return inputs
-    plans = (home.path / "runs" / dataset).glob("*/plan.json")
-    for plan in sorted(plans, key=lambda path: path.stat().st_mtime_ns, reverse=True):
-        for file in _load_inputs(plan):
+    for folder in Runs(home).of_dataset(dataset):
+        for file in _load_inputs(folder.plan):
             if file.path in paths and file.rows:
                 inputs.setdefault(file.path, file)
         if len(inputs) == len(paths):

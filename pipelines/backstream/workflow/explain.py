@@ -20,6 +20,7 @@ from backstream.native.raw_input import RawInput, Target
 from backstream.reconcile.reconcile import ReconcileRequest, reconcile_dataset
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
+from backstream.runs.store import Runs
 from backstream.runs.table_schemas import RECORD_COUNT
 from backstream.text import count_of
 from backstream.workflow.recomputation.values import are_equal, rounding_error
@@ -109,7 +110,7 @@ def explain_window(home: Home, dataset: str, window: str, key: Mapping[str, str 
     target = Target(_find_window(raw.definition, start_ms, end_ms, rows), values)
     row = next((row for row in rows if epoch_ms(row["window_end"]) == target.window.end_ms), None)
     if row is not None and row["run_id"] != plan.run_id:
-        plan = _load_plan(home, dataset, row["run_id"])
+        plan = Runs(home).plan(dataset, row["run_id"])
         raw = RawInput.from_plan(plan, "explain")
     return explain_row(home, raw, target, row)
 
@@ -153,11 +154,7 @@ def _find_plan(home: Home, dataset: str, start_ms: int) -> Plan:
         msg = f"cannot explain {dataset} at {instant_text(start_ms)}: no run has published {day}"
         raise LedgerError(msg)
     newest = next((run.run_id for run in list_runs(home, dataset) if run.run_id in runs), min(runs))
-    return _load_plan(home, dataset, newest)
-
-
-def _load_plan(home: Home, dataset: str, run_id: str) -> Plan:
-    return Plan.read(home.run(dataset, run_id).plan)
+    return Runs(home).plan(dataset, newest)
 
 
 def _find_window(

@@ -32,8 +32,9 @@ from backstream.lake.published_runs import (
 from backstream.lake.scans import scan_rows_by_day
 from backstream.runs.home import Home
 from backstream.runs.manifest import load_manifests
-from backstream.runs.plan import Mode, Plan
+from backstream.runs.plan import Plan
 from backstream.runs.status import RunStatus
+from backstream.runs.store import Runs
 
 _MAX_RUNS = 5
 """The number of earlier runs that a comparison lists."""
@@ -92,28 +93,9 @@ def diff_run(home: Home, run_id: str, limit: int) -> RunDifference:
     """
     with open_catalog_for_writing(home) as catalog:
         published = find_published_run(catalog, run_id)
-        plans = sorted((home.path / "runs").glob(f"*/{run_id}/plan.json"))
-        if published is None and plans:
-            return _diff_staged(catalog, Plan.read(plans[0]), limit)
+        if published is None and (folder := Runs(home).find(run_id)):
+            return _diff_staged(catalog, Plan.read(folder.plan), limit)
         return _diff_published(catalog, published or load_published_run(home, catalog, run_id), limit)
-
-
-def find_newest_run(
-    home: Home, dataset: str, since_ms: int | None = None, until_ms: int | None = None, mode: Mode | None = None
-) -> Plan:
-    """Return the newest plan of a dataset, for a range and a mode if they are given.
-
-    Raises:
-        SpecError: when there is none.
-    """
-    paths = (home.path / "runs" / dataset).glob("*/plan.json")
-    for path in sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True):
-        plan = Plan.read(path)
-        has_range = since_ms in (None, plan.since_ms) and until_ms in (None, plan.until_ms)
-        if has_range and mode in (None, plan.mode):
-            return plan
-    msg = f"no run of {dataset}{'' if since_ms is None and until_ms is None else ' of that range'} in {home.path}"
-    raise SpecError(msg)
 
 
 def rollback_run(home: Home, run_id: str, reason: str = "") -> RollbackResult:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from backstream.definition.loader import parse_definition
 from backstream.definition.model import Definition
-from backstream.errors import BackstreamError, SpecError
+from backstream.errors import BackstreamError
 from backstream.eventtime.instants import SECOND_MS
 from backstream.lake.ledger import RunRow, list_checks, list_runs
 from backstream.lake.snapshots import TableState
@@ -20,7 +20,6 @@ from backstream.report.formatting import second_text
 from backstream.report.html import render_report
 from backstream.report.run_context import ChangeSummary, RunContext
 from backstream.report.summary import RunSummary
-from backstream.runs.home import Home
 from backstream.runs.manifest import load_manifests
 from backstream.runs.plan import Plan
 from backstream.runs.results import Audit, CheckOutcome, LaterAudit, Publication, Receipt
@@ -71,20 +70,6 @@ def load_run_summary(plan: Plan) -> RunSummary:
         Publication.read(folder.publication) if folder.publication.exists() else None,
         RunContext(),
     )
-
-
-def load_plan(home: Home, run_id: str) -> Plan:
-    """Return the plan of a run.
-
-    Raises:
-        SpecError: when the home has no such run.
-    """
-    paths = sorted((home.path / "runs").glob("*/*/plan.json"))
-    for path in paths:
-        if path.parent.name == run_id:
-            return Plan.read(path)
-    msg = f"no definition and no run {run_id!r} in {home.path}, which has {len(paths):,} runs"
-    raise SpecError(msg)
 
 
 def _gather_context(

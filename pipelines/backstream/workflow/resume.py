@@ -17,9 +17,10 @@ from backstream.lake.publication.conflicts import require_no_conflict
 from backstream.lake.tables import find_table
 from backstream.runs.home import Home, RunFolder
 from backstream.runs.manifest import list_unfinished_chunks, version_warning
-from backstream.runs.plan import DIRECT_TRIGGERS, Mode, Plan, slug
+from backstream.runs.plan import DIRECT_TRIGGERS, Mode, Plan
 from backstream.runs.results import LaterFiles, Publication
 from backstream.runs.status import RunStatus, derive_status, read_facts
+from backstream.runs.store import Runs
 from backstream.runs.table_schemas import WINDOWS
 from backstream.source.files import list_source_files
 from backstream.source.footers import load_footers
@@ -48,8 +49,7 @@ def find_interrupted_run(
         PlanError: when the run cannot be resumed, because its definition or its input files have changed.
     """
     definition = load_definition(definition_path)
-    runs = home.path / "runs" / definition.name
-    plan = _find_newest_plan(runs, interval, mode or definition.backfill.mode)
+    plan = _find_newest_plan(Runs(home), definition.name, interval, mode or definition.backfill.mode)
     if plan is None or _has_conflict(plan, home):
         return None
     require_resumable(plan)
@@ -62,9 +62,9 @@ def find_plan_of(trigger: str, dataset: str, home: Home) -> Plan | None:
     A plan can only be refused if the quality gate rejected its results, or if another run has published into its
     range. The plan of a published run stays as long as a new one would lead to the rows that are published.
     """
-    paths = (home.path / "runs" / dataset).glob(f"{slug(trigger)}.*/plan.json")
-    plans = [plan for path in paths if (plan := _load_plan(path)) and plan.triggered_by == trigger]
-    newest = max(plans, key=lambda plan: plan.folder.plan.stat().st_mtime_ns, default=None)
+    runs = Runs(home)
+    plans = (runs.plan_or_none(dataset, folder.path.name) for folder in runs.of_trigger(dataset, trigger))
+    newest = next(filter(None, plans), None)
     if newest is None or derive_status(read_facts(newest.folder)) is RunStatus.REFUSED:
         return None
     if is_committed(newest):
@@ -126,13 +126,11 @@ def require_resumable(
         raise PlanError(msg) from None
 
 
-def _find_newest_plan(runs: Path, interval: Interval, mode: Mode) -> Plan | None:
-    plans = (plan for trigger in DIRECT_TRIGGERS for plan in runs.glob(f"{trigger}.*/plan.json"))
-    folders = [RunFolder(plan.parent) for plan in plans]
-    for folder in sorted(folders, key=lambda folder: folder.plan.stat().st_mtime, reverse=True):
+def _find_newest_plan(runs: Runs, dataset: str, interval: Interval, mode: Mode) -> Plan | None:
+    for folder in runs.of_trigger(dataset, *DIRECT_TRIGGERS):
         if not read_facts(folder).is_begun or _has_ended(folder):
             continue
-        plan = _load_plan(folder.plan)
+        plan = runs.plan_or_none(dataset, folder.path.name)
         if plan and (plan.range, plan.mode) == (interval, mode):
             return plan
     return None
@@ -145,14 +143,6 @@ def _has_ended(folder: RunFolder) -> bool:
     """
     status = derive_status(read_facts(folder))
     return status is RunStatus.REFUSED or (status is RunStatus.PUBLISHED and folder.success_marker.exists())
-
-
-def _load_plan(file: Path) -> Plan | None:
-    """Return a plan; None if another version wrote it, because this version cannot run it."""
-    try:
-        return Plan.read(file)
-    except BackstreamError:
-        return None
 
 
 def _has_conflict(plan: Plan, home: Home) -> bool:

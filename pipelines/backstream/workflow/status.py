@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from backstream.definition.loader import load_definition, resolve_paths
 from backstream.errors import BackstreamError
@@ -36,8 +37,9 @@ from backstream.runs.status import (
     derive_status,
     describe_phase,
     describe_wait,
-    read_facts,
+    find_pending_request,
 )
+from backstream.runs.store import Runs
 from backstream.source.deliveries import find_day_seals
 from backstream.source.files import list_source_files
 from backstream.source.footers import load_footers
@@ -62,20 +64,49 @@ _END_MS = 10 * SECOND_MS
 """The time in which a run may still write files after Airflow has ended it."""
 
 
+@dataclass(frozen=True, slots=True)
+class RunRecords:
+    """The ledger rows, newest first, and the requests of runs: a page passes those that it has in its cache."""
+
+    rows: Sequence[RunRow]
+    load_requests: Callable[[Home, str], Iterable[RunRequest]] = load_requests
+
+    def requests(self, home: Home, dataset: str | None) -> Requests:
+        """Return the requests of one or all datasets."""
+        folder = home.requests("")
+        names = [dataset] if dataset else [path.name for path in folder.iterdir()] if folder.is_dir() else []
+        return {(name, each.triggered_by): each for name in names for each in self.load_requests(home, name)}
+
+
 def list_run_states(
-    home: Home, dataset: str | None = None, limit: int = 20, now_ms: int | None = None
+    home: Home,
+    dataset: str | None = None,
+    limit: int | None = 20,
+    now_ms: int | None = None,
+    records: RunRecords | None = None,
 ) -> list[RunState]:
     """Return the newest runs of one or all datasets, newest first.
 
     The ledger adds runs without a folder, and the requests add runs without a plan.
+
+    Args:
+        home: the folder that holds all state.
+        dataset: None for all datasets.
+        limit: maximum number of runs. Without one, the files of a run that the ledger lists as published or
+            refused are not read.
+        now_ms: the current time.
+        records: rows and requests; None to read them.
     """
     now_ms = int(time.time() * SECOND_MS) if now_ms is None else now_ms
-    recorded = {row.run_id: row for row in reversed(list_runs(home, dataset))}  # the newest row of each run
-    requests = _load_requests(home, dataset)
+    records = records or RunRecords(list_runs(home, dataset))
+    recorded = {row.run_id: row for row in reversed(records.rows)}  # the newest row of each run
+    requests = records.requests(home, dataset)
+    folders = {folder: recorded.get(folder.path.name) for folder in Runs(home).of_dataset(dataset)[:limit]}
     runs = [
         run
-        for folder in _list_folders(home, dataset)[:limit]
-        if (run := load_run_state(folder, recorded.get(folder.path.name), requests, now_ms))
+        for folder, row in folders.items()
+        if limit or row is None or row.status is RunStatus.FAILED
+        if (run := load_run_state(folder, row, requests, now_ms))
     ]
     run_ids = {run.run_id for run in runs}
     runs += [state_of_row(row, requests) for row in recorded.values() if row.run_id not in run_ids]
@@ -83,32 +114,22 @@ def list_run_states(
     return add_dismissals(home, sorted(runs, key=lambda run: run.started_ms, reverse=True)[:limit])
 
 
-def _load_requests(home: Home, dataset: str | None) -> Requests:
-    folder = home.requests("")
-    names = [dataset] if dataset else [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    return {(name, found.triggered_by): found for name in names for found in load_requests(home, name)}
-
-
 def list_unfinished_runs(
-    home: Home, dataset: str, recorded: Collection[str], now_ms: int | None = None
+    home: Home, dataset: str, records: RunRecords, now_ms: int | None = None
 ) -> list[RunState]:
     """Return the runs of a dataset that have a plan, no publication and no ledger row, newest first."""
     now_ms = int(time.time() * SECOND_MS) if now_ms is None else now_ms
+    recorded = {row.run_id for row in records.rows}
     folders = [
         folder
-        for folder in _list_folders(home, dataset)
+        for folder in Runs(home).of_dataset(dataset)
         if folder.path.name not in recorded and not folder.publication.exists()
     ]
     if not folders:
         return []
-    requests = _load_requests(home, dataset)
+    requests = records.requests(home, dataset)
     runs = (load_run_state(folder, None, requests, now_ms) for folder in folders[:_MAX_UNENDED])
     return add_dismissals(home, (run for run in runs if run and run.state is not RunStatus.DRY_RUN))
-
-
-def _list_folders(home: Home, dataset: str | None) -> list[RunFolder]:
-    folders = [RunFolder(file.parent) for file in (home.path / "runs").glob(f"{dataset or '*'}/*/plan.json")]
-    return sorted(folders, key=lambda folder: folder.plan.stat().st_mtime_ns, reverse=True)
 
 
 def load_run_state(folder: RunFolder, row: RunRow | None, requests: Requests, now_ms: int) -> RunState | None:
@@ -124,56 +145,33 @@ def load_run_state(folder: RunFolder, row: RunRow | None, requests: Requests, no
         planned = PlanSummary.read(folder.summary)
     except BackstreamError:
         return None
-    request = requests.get((planned.dataset, planned.triggered_by))
-    finished = _find_finished_chunks(folder, planned)
-    started_ms, last_sign_ms = _modified_ms(folder.plan), max(_scan_times_ms(folder, planned))
-    facts, asked = read_facts(folder), ApprovalRequest.read(folder.approval_request)
-    is_overdue = asked is not None and now_ms > asked.until_ms + _ANSWER_LIMIT_MS
-    facts = replace(
-        facts,
-        is_approval_pending=facts.is_approval_pending and not is_overdue,
-        is_begun=last_sign_ms > started_ms or bool(finished),
-        recorded=row.status if row else None,
-        has_continued=_has_continued(row, last_sign_ms, asked),
-        is_dry_run=bool(request and request.is_dry_run),
-        has_ended=_has_ended(request, last_sign_ms),
-    )
-    status, phase, timings = derive_status(facts), find_phase(folder), list[ChunkTiming]()
-    if status.is_active:
-        timings = _load_newest_timings(folder, planned, finished)
-        # A cluster can start a driver after hours, and Airflow records the end of such a job.
-        is_starting = phase is Phase.START_SPARK and request is not None
-        is_quiet = now_ms > last_sign_ms + DAY_MS if is_starting else not is_alive(now_ms, last_sign_ms, timings)
-        status = derive_status(replace(facts, is_quiet=is_quiet))
-    if status is RunStatus.PUBLISHED and is_alive(now_ms, last_sign_ms, ()) and not folder.success_marker.exists():
-        work = "report"
-    else:
-        work = describe_phase(status, len(finished), len(planned.expected_events), phase)
-    asked = asked if status is RunStatus.AWAITING_APPROVAL else None
-    audit = Audit.read(folder.audit_result) if folder.audit_result.exists() else None
-    publication = Publication.read(folder.publication) if folder.publication.exists() else None
-    left = [events for chunk_id, events in planned.expected_events.items() if chunk_id not in finished]
+    files, request = _RunFiles.read(folder, planned), requests.get((planned.dataset, planned.triggered_by))
+    facts = files.facts(row, request, now_ms)
+    status = derive_status(facts)
+    asked = files.asked if status is RunStatus.AWAITING_APPROVAL else None
+    timings = files.load_timings() if status.is_active else []
+    left = [events for chunk_id, events in planned.expected_events.items() if chunk_id not in files.finished]
     return RunState(
         run_id=planned.run_id,
         dataset=planned.dataset,
         interval=planned.interval,
         mode=planned.mode,
         state=status,
-        verdict=audit.verdict.value if audit else None,
-        rows=publication.rows if publication else row.rows if row else None,
-        started_ms=started_ms,
-        last_sign_ms=last_sign_ms,
-        seconds=row.seconds if row else (last_sign_ms - started_ms) / SECOND_MS,
+        verdict=files.audit.verdict.value if files.audit else None,
+        rows=files.publication.rows if files.publication else row.rows if row else None,
+        started_ms=files.started_ms,
+        last_sign_ms=files.last_sign_ms,
+        seconds=row.seconds if row else (files.last_sign_ms - files.started_ms) / SECOND_MS,
         triggered_by=planned.triggered_by,
         reason=planned.reason,
-        chunks_done=len(finished),
+        chunks_done=len(files.finished),
         chunks=len(planned.expected_events),
         seconds_left=estimate_seconds_left(timings, left) if status.is_active and left else None,
-        error=_find_error(status, row, facts, is_overdue=is_overdue),
+        error=_find_error(status, row, facts, is_overdue=files.is_overdue(now_ms)),
         plan_hash=planned.plan_hash,
         **airflow_ids(request, asked),
         by=request.by if request else "",
-        phase=describe_wait(asked) if asked else work,
+        phase=describe_wait(asked) if asked else files.describe_work(status, now_ms),
         impact=request.impact if request else None,
         events_per_second=events_per_second(timings),
         approval_requested_ms=asked.asked_at_ms if asked else None,
@@ -181,6 +179,73 @@ def load_run_state(folder: RunFolder, row: RunRow | None, requests: Requests, no
         not_read=str(LaterFiles.read(folder.later_files) or ""),
         later_audit=str(LaterAudit.read(folder.later_audit) or ""),
     )
+
+
+@dataclass(frozen=True)
+class _RunFiles:
+    """The files of a planned run that show how far it is; `finished` has the time of each chunk's manifest."""
+
+    folder: RunFolder
+    planned: PlanSummary
+    audit: Audit | None
+    asked: ApprovalRequest | None
+    publication: Publication | None
+    phase: Phase | None
+    finished: Mapping[str, int]
+    started_ms: int
+    last_sign_ms: int
+
+    @classmethod
+    def read(cls, folder: RunFolder, planned: PlanSummary) -> Self:
+        return cls(
+            folder,
+            planned,
+            Audit.read(folder.audit_result) if folder.audit_result.exists() else None,
+            ApprovalRequest.read(folder.approval_request),
+            Publication.read(folder.publication) if folder.publication.exists() else None,
+            find_phase(folder),
+            _find_finished_chunks(folder, planned),
+            _modified_ms(folder.plan),
+            max(_scan_times_ms(folder, planned)),
+        )
+
+    def facts(self, row: RunRow | None, request: RunRequest | None, now_ms: int) -> RunFacts:
+        """Return all facts that decide the status of the run."""
+        is_pending = find_pending_request(self.folder) is not None
+        return RunFacts(
+            is_dry_run=bool(request and request.is_dry_run),
+            is_begun=self.last_sign_ms > self.started_ms or bool(self.finished),
+            may_publish=self.audit.may_publish if self.audit else None,
+            is_approval_pending=is_pending and not self.is_overdue(now_ms),
+            is_published=self.publication is not None,
+            recorded=row.status if row else None,
+            has_continued=_has_continued(row, self.last_sign_ms, self.asked),
+            is_quiet=self.publication is None and self._is_quiet(now_ms, is_requested=request is not None),
+            has_ended=_has_ended(request, self.last_sign_ms),
+        )
+
+    def _is_quiet(self, now_ms: int, *, is_requested: bool) -> bool:
+        if self.phase is Phase.START_SPARK and is_requested:
+            # A cluster can start a driver after hours, and Airflow records the end of such a job.
+            return now_ms > self.last_sign_ms + DAY_MS
+        return not is_alive(now_ms, self.last_sign_ms, self.load_timings())
+
+    def is_overdue(self, now_ms: int) -> bool:
+        """Return whether Airflow must have ended the run, because there was no answer to its approval request."""
+        return self.asked is not None and now_ms > self.asked.until_ms + _ANSWER_LIMIT_MS
+
+    def describe_work(self, status: RunStatus, now_ms: int) -> str:
+        """Return what the run does now; empty if it has ended. The report follows the publication."""
+        is_reporting = status is RunStatus.PUBLISHED and not self.folder.success_marker.exists()
+        if is_reporting and is_alive(now_ms, self.last_sign_ms, ()):
+            return "report"
+        return describe_phase(status, len(self.finished), len(self.planned.expected_events), self.phase)
+
+    def load_timings(self) -> list[ChunkTiming]:
+        """Return the timings of the newest finished chunks."""
+        newest = sorted(self.finished, key=lambda chunk_id: self.finished[chunk_id])[-_MAX_MANIFESTS:]
+        manifests = (Manifest.read(self.folder.manifest(chunk_id)) for chunk_id in newest)
+        return load_timings(self.planned.expected_events, manifests)
 
 
 def _has_continued(row: RunRow | None, last_sign_ms: int, asked: ApprovalRequest | None) -> bool:
@@ -212,13 +277,6 @@ def _find_finished_chunks(folder: RunFolder, planned: PlanSummary) -> dict[str, 
     written_ms = _scan_folder_ms(folder.manifests)
     names = {chunk_id: folder.manifest(chunk_id).name for chunk_id in planned.expected_events}
     return {chunk_id: written_ms[name] for chunk_id, name in names.items() if name in written_ms}
-
-
-def _load_newest_timings(
-    folder: RunFolder, planned: PlanSummary, finished: Mapping[str, int]
-) -> list[ChunkTiming]:
-    newest = sorted(finished, key=lambda chunk_id: finished[chunk_id])[-_MAX_MANIFESTS:]
-    return load_timings(planned.expected_events, (Manifest.read(folder.manifest(chunk_id)) for chunk_id in newest))
 
 
 def _scan_times_ms(folder: RunFolder, planned: PlanSummary) -> Iterator[int]:

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, Self
 
 from backstream.definition.loader import parse_definition
 from backstream.definition.model import Definition
-from backstream.errors import BackstreamError
 from backstream.runs.file_summaries import load_summary, write_summary
 from backstream.runs.home import Home
 from backstream.runs.plan import InputFile, Mode, Plan
+from backstream.runs.store import Runs
 
 
 class PlanInputs(NamedTuple):
@@ -61,9 +61,8 @@ class PlannedInputs:
     def plan(self, run_id: str) -> PlanInputs | None:
         """Return the plan of a run; None if it cannot be read."""
         if run_id not in self._plans:
-            try:
-                plan = Plan.read(self.home.run(self.dataset, run_id).plan)
-            except BackstreamError:
+            plan = Runs(self.home).plan_or_none(self.dataset, run_id)
+            if plan is None:
                 return None
             self._plans[run_id] = self._summarize(plan)
             self._is_new = True

@@ -13,6 +13,7 @@ from backstream.lake.ledger import list_runs
 from backstream.lake.published_windows import load_published_windows
 from backstream.runs.home import Home
 from backstream.runs.plan import Plan
+from backstream.runs.store import Runs
 from backstream.text import count_of
 
 
@@ -42,7 +43,7 @@ def describe_other_definitions(plan: Plan, home: Home) -> Iterator[str]:
 
 def _changed_keys(plan: Plan, home: Home, run_id: str) -> tuple[str, ...]:
     try:
-        old = Plan.read(home.run(plan.dataset, run_id).plan)
+        old = Runs(home).plan(plan.dataset, run_id)
         changed = ChangedKeys.between(_as_json(old.definition), _as_json(plan.definition))
     except BackstreamError:
         return ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from backstream.runs.home import Home, RunFolder
 from backstream.runs.input_files import FileList
 from backstream.runs.plan import InputFile, Plan
 from backstream.runs.results import Publication
+from backstream.runs.store import Runs
 from backstream.source.prepared import PreparedSource
 from backstream.source.raw_files import root_of_paths
 from backstream.storage.files import load_json, write_json
@@ -62,7 +63,7 @@ def find_removed_files(
     versions_of = _find_versions(source)
     present = {name: version for path, file in files.items() for name, version in versions_of(path, file).items()}
     lost, known = dict[str, str](), set[str]()
-    for folder, days in _find_newest_runs(home.path / "runs" / dataset, interval):
+    for folder, days in _find_newest_runs(Runs(home).of_dataset(dataset), interval):
         chunks, versions = _load_files_read(folder)
         known.update(versions)
         for start_ms, end_ms, names in chunks:
@@ -113,25 +114,25 @@ def _relative_path(path: str, root: str) -> str:
     return Path(path).name if path == root else str(Path(path).relative_to(root))
 
 
-def _find_newest_runs(runs: Path, interval: Interval) -> Iterator[tuple[RunFolder, list[int]]]:
+def _find_newest_runs(folders: Sequence[RunFolder], interval: Interval) -> Iterator[tuple[RunFolder, list[int]]]:
     """Yield the newest published runs of a range, each with the days for which it is the newest."""
     published = [
-        (publication, file.parent)
-        for file in runs.glob("*/publication.json")
-        if (publication := _load_publication(file)) is not None
+        (publication, folder)
+        for folder in folders
+        if (publication := _load_publication(folder.publication)) is not None
     ]
     remaining = set(range(interval.start_ms, interval.end_ms, DAY_MS))
     for publication, folder in sorted(published, key=lambda run: run[0].published_at, reverse=True):
         days = [day_ms for day_ms in remaining if publication.since_ms <= day_ms < publication.until_ms]
         if days:
-            yield RunFolder(folder), days
+            yield folder, days
             remaining.difference_update(days)
 
 
 def _load_publication(file: Path) -> Publication | None:
     try:
         return Publication.read(file)
-    except (LedgerError, TypeError):  # written by another version
+    except (LedgerError, TypeError):  # there is none, or another version wrote it
         return None
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from backstream import __version__
 from backstream.definition.changed_keys import ChangedKeys
-from backstream.errors import BackstreamError
 from backstream.lake.published_windows import load_published_windows
 from backstream.runs.home import Home
 from backstream.runs.plan import Plan
+from backstream.runs.store import Runs
 
 
 class ChangeCause(StrEnum):
@@ -63,13 +63,16 @@ def find_run_changes(home: Home, plan: Plan) -> dict[str, RunChanges]:
 def list_new_files(home: Home, plan: Plan, run_ids: Iterable[str]) -> list[str]:
     """Return the paths of the plan's files that none of some runs has read as they are now."""
     known = {
-        _identity(file) for run_id in run_ids if (old := _load_plan(home, plan, run_id)) for file in old.inputs
+        _identity(file)
+        for run_id in run_ids
+        if (old := Runs(home).plan_or_none(plan.dataset, run_id))
+        for file in old.inputs
     }
     return [file.path for file in plan.inputs if _identity(file) not in known]
 
 
 def _changes_since(home: Home, plan: Plan, run_id: str) -> RunChanges | None:
-    old = _load_plan(home, plan, run_id)
+    old = Runs(home).plan_or_none(plan.dataset, run_id)
     if old is None:
         return None
     details: dict[ChangeCause, tuple[str, ...]] = {}
@@ -91,13 +94,6 @@ def _changes_since(home: Home, plan: Plan, run_id: str) -> RunChanges | None:
         if found:
             details[cause] = tuple(found)
     return RunChanges(details)
-
-
-def _load_plan(home: Home, plan: Plan, run_id: str) -> Plan | None:
-    try:
-        return Plan.read(home.run(plan.dataset, run_id).plan)
-    except BackstreamError:
-        return None
 
 
 def _list_changed_files(old: Plan, new: Plan) -> Iterator[str]:
