@@ -30,12 +30,13 @@ from backstream.spark.sessions import found_sessions, session_panes
 from backstream.spark.sessions.islands import SessionColumns
 from backstream.spark.shuffle_free import aggregate_by_time_range
 from backstream.spark.source import FILE_SIZE, EventFiles, read_schema
-from backstream.spark.watermarks import firing_times_from_index
-from backstream.spark.watermarks.firing_times import FiringTimes, WindowGrid
+from backstream.spark.watermarks.firing_time_columns import FiringTimeColumns, GridColumns
 from backstream.spark.watermarks.join import add_watermarks
 from backstream.spark.watermarks.partial_streams import timeline_of_files
 from backstream.spark.windows import aggregation
 from backstream.spark.windows.aggregation import AggregationRequest, profile_events
+from backstream.watermarks import firing_times_from_index
+from backstream.watermarks.firing_times import FiringTimes, WindowGrid
 from backstream.workflow.plan.plan_request import PlanRequest
 from backstream.workflow.plan.planning import plan_run
 from benchmarks.data import FIRST_DAY_MS, PARTITIONS
@@ -109,9 +110,8 @@ def replay(stream: EventFiles, window: FixedWindow | Session) -> DataFrame:
     """
     if isinstance(window, Session):
         return session_panes.session_panes(_sessions(_join_watermarks(stream), window, is_replay=True))
-    firing_times = thresholds(stream.all(), window, _grid(window), CLOCK, SOURCE_PARTITIONS).as_columns(
-        stream.spark
-    )
+    values = thresholds(stream.all(), window, _grid(window), CLOCK, SOURCE_PARTITIONS)
+    firing_times = FiringTimeColumns(stream.spark, values)
     return _aggregate(
         stream, window, lambda part, grouping: aggregation.aggregate_panes(part, grouping, firing_times)
     )
@@ -139,7 +139,8 @@ def _aggregate(
             return frame
     events = stream.all()
     shape = profile_events(events, rows, KEYS, window.slice_ms)
-    return aggregate(events, AggregationRequest(window, grid.as_columns(stream.spark), KEYS, AGGREGATES, shape))
+    columns = GridColumns.from_grid(stream.spark, grid)
+    return aggregate(events, AggregationRequest(window, columns, KEYS, AGGREGATES, shape))
 
 
 def thresholds(

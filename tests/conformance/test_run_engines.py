@@ -21,7 +21,7 @@ from backstream.conformance.run_engine import RunEngine
 from backstream.errors import BackstreamError
 from backstream.eventtime.watermark_generators import StrategyKind
 from backstream.eventtime.windows import Session
-from backstream.spark.watermarks import firing_times
+from backstream.watermarks import firing_times
 
 UNSUPPORTED = {
     "windows are sessions, and watermarks may move between two ticks",

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from backstream.eventtime.instants import DAY_MS, HOUR_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.windows import Cumulate, Sliding, Tumbling
-from backstream.native.task import TaskGrid
 from backstream.native.task_cuts import MAX_READ_RATIO, SMALL_DAY_ROWS, TASK_ROWS, cut_windows, group_files_by_rows
 from backstream.runs.plan import Chunk, InputFile
+from backstream.watermarks.firing_times import WindowGrid
 
 START_MS = 19_783 * DAY_MS
 WINDOWS = [
@@ -26,17 +26,16 @@ WINDOWS = [
 ]
 
 
-def grid_of(window: Tumbling | Sliding | Cumulate, interval: Interval) -> TaskGrid:
+def grid_of(window: Tumbling | Sliding | Cumulate, interval: Interval) -> WindowGrid:
     """Return the windows that start in an interval, counted one by one."""
     every_ms = window.slide_ms if isinstance(window, Sliding) else window.size_ms
     starts = [
         ms for ms in range(interval.start_ms, interval.end_ms, HOUR_MS) if (ms - window.offset_ms) % every_ms == 0
     ]
     per_start = window.size_ms // window.step_ms if isinstance(window, Cumulate) else 1
-    step_ms = window.step_ms if isinstance(window, Cumulate) else every_ms
     first_ms = starts[0] if starts else interval.end_ms
     first_end_ms = first_ms + (window.step_ms if isinstance(window, Cumulate) else window.size_ms)
-    return TaskGrid(window, first_end_ms, step_ms, len(starts) * per_start)
+    return WindowGrid(window, first_end_ms, len(starts) * per_start)
 
 
 def chunks_of(count: int, days: int) -> list[Chunk]:
@@ -85,10 +84,10 @@ def test_ranges_cover_the_windows_and_the_event_times_without_overlaps(
 
     ranges = cut_windows(grid, chunks, read, files_of(rows, in_order=in_order, interval=owned), slots)
 
-    assert (ranges[0].numbers[0], ranges[-1].numbers[1]) == (0, grid.count)
+    assert (ranges[0].numbers.start, ranges[-1].numbers.stop) == (0, grid.count)
     assert (ranges[0].stretch.start_ms, ranges[-1].stretch.end_ms) == (read.start_ms, read.end_ms)
     for one, other in pairwise(ranges):
-        assert one.numbers[1] == other.numbers[0]
+        assert one.numbers.stop == other.numbers.start
         assert one.stretch.end_ms == other.stretch.start_ms
     for piece in ranges:
         starts = window_starts(grid, piece.numbers)
@@ -97,8 +96,8 @@ def test_ranges_cover_the_windows_and_the_event_times_without_overlaps(
             assert all(chunks[piece.chunk].interval.start_ms <= ms < chunks[piece.chunk].end_ms for ms in starts)
 
 
-def window_starts(grid: TaskGrid, numbers: tuple[int, int]) -> list[int]:
-    ends = [grid.first_end_ms + n * grid.step_ms for n in range(*numbers)]
+def window_starts(grid: WindowGrid, numbers: range) -> list[int]:
+    ends = [grid.first_end_ms + n * grid.step_ms for n in numbers]
     if isinstance(grid.window, Cumulate):
         return [end - 1 - (end - 1 - grid.window.offset_ms) % grid.window.size_ms for end in ends]
     return [end - grid.window.size_ms for end in ends]

@@ -22,7 +22,6 @@ from backstream.native.task import (
     ChunkGrid,
     ReadSpec,
     RestTask,
-    TaskGrid,
     TaskOutput,
     TaskResult,
     WindowTask,
@@ -31,6 +30,7 @@ from backstream.native.task_runner import run_native_task
 from backstream.storage.columns import load_columns
 from backstream.storage.stores import Stores
 from backstream.variables import WAREHOUSE_VARIABLE
+from backstream.watermarks.firing_times import WindowGrid
 
 START_MS = 19_783 * DAY_MS
 DAY = Interval(START_MS, START_MS + DAY_MS)
@@ -51,12 +51,12 @@ def task_of(folder: Path, files: list[Path], memory_mb: int = 256) -> WindowTask
     return WindowTask(
         number=3,
         reading=READING,
-        grid=TaskGrid(Tumbling(HOUR_MS), START_MS + HOUR_MS, HOUR_MS, 24),
+        grid=WindowGrid(Tumbling(HOUR_MS), START_MS + HOUR_MS, 24),
         keys=["key"],
         aggregates=[Aggregate("total", "sum", "value")],
         firing_times=None,
         chunks=ChunkGrid(START_MS, DAY_MS, 1),
-        numbers=(0, 24),
+        numbers=range(24),
         stretch=DAY,
         files=[str(file) for file in files],
         windows=TaskOutput(str(folder / "out/windows.parquet"), COLUMNS, "run"),

@@ -22,9 +22,10 @@ from tests.native.test_task_runner import DAY, READING, task_of, write_events
 
 from backstream.eventtime.instants import HOUR_MS, SECOND_MS
 from backstream.eventtime.windows import Sliding
-from backstream.native.task import RestTask, TaskGrid, WindowTask
+from backstream.native.task import RestTask, WindowTask
 from backstream.spark.native.outputs import run_native_tasks
 from backstream.spark.session import SMALL_DATA_SETTINGS, local_session
+from backstream.watermarks.firing_times import WindowGrid
 
 ATTEMPTS, MANY = 3, 200
 
@@ -116,8 +117,8 @@ def _canceled(spark: SparkSession, folder: Path) -> dict[str, Any]:
 def _long_task(folder: Path, files: Sequence[str]) -> WindowTask:
     """Return a task in which each record is in 3,600 windows; DuckDB computes it in one query."""
     window = Sliding(HOUR_MS, SECOND_MS)
-    grid = TaskGrid(window, DAY.start_ms + SECOND_MS, SECOND_MS, 24 * 3_600)
-    return replace(task_of(folder, []), grid=grid, numbers=(0, grid.count), files=files)
+    grid = WindowGrid(window, DAY.start_ms + SECOND_MS, 24 * 3_600)
+    return replace(task_of(folder, []), grid=grid, numbers=range(grid.count), files=files)
 
 
 def _is_alive(process: int) -> bool:

@@ -32,7 +32,7 @@ from backstream.runs.table_schemas import WORKING_COLUMNS
 from backstream.spark.chunk_group import ChunkGroup
 from backstream.spark.chunk_job import replay_chunk, replay_chunks
 from backstream.spark.table_frames import TableFrames, table_frames, window_results
-from backstream.spark.watermarks.resolve import resolve_lateness
+from backstream.spark.watermarks.replay_lateness import resolve_lateness
 from backstream.spark.windows.fixed_windows import FixedWindows
 
 pytestmark = pytest.mark.slow

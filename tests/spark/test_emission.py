@@ -26,10 +26,11 @@ from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStr
 from backstream.eventtime.watermark_sources import compute_watermarks
 from backstream.eventtime.window_operator import fire_windows
 from backstream.eventtime.windows import Tumbling
-from backstream.spark.watermarks import compress as on_spark
 from backstream.spark.watermarks import join
 from backstream.spark.watermarks.join import add_watermarks
 from backstream.spark.watermarks.user_generators import timeline_of_events
+from backstream.watermarks import cells as cells_module
+from backstream.watermarks.cells import timeline_of_maxima
 
 pytestmark = pytest.mark.slow
 
@@ -107,7 +108,7 @@ def cells_of(records: list[Record], clock: SourceClock) -> pa.Table:
 def test_time_lag_watermarks_equal_the_reference_without_a_list_of_ticks(
     monkeypatch: pytest.MonkeyPatch, topology: Topology, most: int, *, releases_ended: bool
 ) -> None:
-    monkeypatch.setattr(on_spark, "MAX_WATERMARK_EVENTS", most)
+    monkeypatch.setattr(cells_module, "MAX_WATERMARK_EVENTS", most)
     chance = random.Random(8)  # noqa: S311 - a test's streams, not secrets
     for _ in range(150):
         arrivals = sorted(chance.randrange(chance.choice([50, 900])) * 10 for _ in range(chance.randint(1, 12)))
@@ -118,9 +119,7 @@ def test_time_lag_watermarks_equal_the_reference_without_a_list_of_ticks(
         clock = SourceClock(arrivals[0], interval_ms, arrivals[-1] + chance.choice([0, 2_000]))
         partitions = sorted({each.source_partition for each in records} | {2})
 
-        ours = on_spark.timeline_of_maxima(
-            cells_of(records, clock), emission, clock, [str(each) for each in partitions]
-        )
+        ours = timeline_of_maxima(cells_of(records, clock), emission, clock, [str(each) for each in partitions])
 
         theirs = compute_watermarks(records, emission, clock, partitions)
         rises = [event.watermark_ms for event in theirs.events]
@@ -149,7 +148,7 @@ def test_a_stream_that_was_compressed_too_far_is_refused(
 ) -> None:
     clock = SourceClock(0, 200, 10)
     with pytest.raises(PlanError) as refused:
-        on_spark.timeline_of_maxima(
+        timeline_of_maxima(
             cells_of([Record(0, 0, "", 0)], clock), Emission(WatermarkStrategy(kind), model=model), clock, ["0"]
         )
     assert str(refused.value) == (
@@ -173,7 +172,7 @@ def test_years_of_a_time_lag_take_no_time() -> None:
     )
     records = [Record(0, 0, "", 0), Record(1_699_999_999_999, 0, "", 0)]
 
-    timeline = on_spark.timeline_of_maxima(cells_of(records, clock), emission, clock, ["0"])
+    timeline = timeline_of_maxima(cells_of(records, clock), emission, clock, ["0"])
 
     assert timeline.at_block(np.array([0, 1, 8_499_999_999])).tolist() == [MIN_MS, 193, 1_699_999_999_793]
     assert timeline.watermark_at_firing_ms(np.array([1_000_000_000])).tolist() == [1_000_000_193]

@@ -22,11 +22,10 @@ from backstream.spark import shuffle_free
 from backstream.spark import shuffle_free as module
 from backstream.spark.chunk_group import ChunkGroup
 from backstream.spark.shuffle_free import compress_file_groups, share_files
-from backstream.spark.watermarks import tick_maxima
-from backstream.spark.watermarks.compress import is_numpy_mergeable
 from backstream.spark.watermarks.partial_streams import timeline_of_files
-from backstream.spark.watermarks.tick_maxima import merge_maxima
 from backstream.spark.watermarks.user_generators import timeline_of_events
+from backstream.watermarks import tick_maxima
+from backstream.watermarks.tick_maxima import merge_maxima
 
 
 @pytest.fixture(autouse=True)
@@ -136,7 +135,7 @@ def test_the_watermarks_are_those_of_all_events_together(
         assert getattr(ours, name).tolist() == getattr(wanted, name).tolist()
     assert list(ours.marker_positions) == list(wanted.marker_positions)
     assert len(wanted.watermark_ms) or stream != "bounded"
-    if is_numpy_mergeable(work.emission):
+    if work.emission.is_mergeable:
         cells = compress_file_groups(work.event_files, result, work.emission, work.clock)
         assert cells.count() > cells.select("source_partition", "block").distinct().count()
         assert not re.search(r"Exchange|Python", physical_plan(cells))

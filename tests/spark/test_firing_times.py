@@ -9,9 +9,10 @@ from pyspark.sql import functions as F
 
 from backstream.errors import SpecError
 from backstream.eventtime.records import SourceClock
-from backstream.spark.watermarks import firing_times
-from backstream.spark.watermarks.firing_times import ArrivalPositions, FiringTimes, WindowGrid
-from backstream.spark.watermarks.timeline import WatermarkTimeline
+from backstream.eventtime.windows import Tumbling
+from backstream.spark.watermarks.firing_time_columns import FiringTimeColumns
+from backstream.watermarks.firing_times import ArrivalPositions, FiringTimes, WindowGrid
+from backstream.watermarks.timeline import WatermarkTimeline
 
 
 @pytest.mark.parametrize(
@@ -23,11 +24,11 @@ def test_each_window_has_the_values_of_its_stretch(spark: SparkSession, count: i
     middle = count // 2 + np.arange(min(stretches, 40))  # some stretches of one window
     numbers = np.unique(np.concatenate([[0], chance.integers(0, count, stretches), middle]).clip(0, count - 1))
     positions = ArrivalPositions(np.arange(len(numbers), dtype=np.int64))
-    times = FiringTimes(WindowGrid(1_000, 1_000, count), numbers, positions, positions)
+    times = FiringTimes(WindowGrid(Tumbling(1_000), 1_000, count), numbers, positions, positions)
     asked = np.unique(np.concatenate([numbers, numbers - 1, numbers + 1, chance.integers(-3, count + 3, 500)]))
 
     rows = spark.createDataFrame([(int(number),) for number in asked], "number long")
-    fired_at = F.unix_millis(times.as_columns(spark).fired_at(F.col("number")))
+    fired_at = F.unix_millis(FiringTimeColumns(spark, times).fired_at(F.col("number")))
     found = rows.select("number", fired_at.alias("at")).collect()
 
     expected = np.searchsorted(numbers, asked, side="right") - 1
@@ -38,22 +39,22 @@ def test_each_window_has_the_values_of_its_stretch(spark: SparkSession, count: i
 
 def test_a_grid_of_few_windows_lists_them_and_a_long_one_has_stretches() -> None:
     changes = np.array([3, 3, 900, -5, 10**12], dtype=np.int64)
-    assert WindowGrid(0, 1, 1_000).list_stretches(changes).tolist() == list(range(1_000))
-    assert WindowGrid(0, 1, 10**9).list_stretches(changes).tolist() == [0, 3, 900]
+    assert WindowGrid(Tumbling(1), 0, 1_000).list_stretches(changes).tolist() == list(range(1_000))
+    assert WindowGrid(Tumbling(1), 0, 10**9).list_stretches(changes).tolist() == [0, 3, 900]
     many = np.arange(0, 200_000, 2, dtype=np.int64)
-    assert len(WindowGrid(0, 1, 3_000_000).list_stretches(many)) == 3_000_000
+    assert len(WindowGrid(Tumbling(1), 0, 3_000_000).list_stretches(many)) == 3_000_000
 
 
 def test_a_task_gets_the_stretches_of_its_windows() -> None:
     numbers = np.array([0, 10, 20, 30], dtype=np.int64)
     positions = ArrivalPositions(np.array([1, 2, 3, 4], dtype=np.int64))
-    times = FiringTimes(WindowGrid(0, 1, 50), numbers, positions, positions)
+    times = FiringTimes(WindowGrid(Tumbling(1), 0, 50), numbers, positions, positions)
 
-    part = times.for_task(12, 30)
+    part = times.part(range(12, 30))
 
-    assert (list(part.numbers), part.end, list(part.fired.time_ms)) == ([12, 20], 30, [2, 3])
-    assert not part.are_listed
-    assert firing_times.FiringTimes(WindowGrid(0, 1, 4), np.arange(4), positions, positions).for_task().are_listed
+    assert (list(part.numbers), part.grid.count, list(part.fired.arrival_time_ms)) == ([12, 20], 30, [2, 3])
+    assert not part.is_listed
+    assert FiringTimes(WindowGrid(Tumbling(1), 0, 4), np.arange(4), positions, positions).is_listed
 
 
 def test_a_watermark_that_follows_the_clock_over_too_many_windows_is_an_error() -> None:
@@ -63,7 +64,9 @@ def test_a_watermark_that_follows_the_clock_over_too_many_windows_is_an_error() 
     )
 
     with pytest.raises(SpecError) as raised:
-        FiringTimes.from_timeline(timeline, WindowGrid(0, 1_000, 315_000_000), SourceClock(0, 200, 10**12), 0)
+        FiringTimes.from_timeline(
+            timeline, WindowGrid(Tumbling(1_000), 0, 315_000_000), SourceClock(0, 200, 10**12), 0
+        )
 
     assert str(raised.value) == (
         "the watermark follows the clock, so each of 315,000,000 windows that run together fires at another time;"

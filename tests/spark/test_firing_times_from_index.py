@@ -17,9 +17,9 @@ from backstream.eventtime.union import UnionSource
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
 from backstream.eventtime.watermark_sources import compute_watermarks
 from backstream.eventtime.windows import Cumulate, FixedWindow, Sliding, Tumbling
-from backstream.source.arrival_index import ArrivalIndex, BucketGrid, is_index_exact
-from backstream.spark.watermarks import firing_times, firing_times_from_index
-from backstream.spark.watermarks.firing_times import ArrivalPositions, WindowGrid
+from backstream.source.arrival_index import ArrivalIndex, BucketGrid
+from backstream.watermarks import firing_times, firing_times_from_index
+from backstream.watermarks.firing_times import ArrivalPositions, WindowGrid
 
 PARTITIONS = ("a", "b", "c")
 
@@ -92,7 +92,7 @@ def test_firing_and_cleanup_times_from_the_index_equal_the_reference(
     clock = SourceClock(chance.randint(-60, 60), emission.strategy.interval_ms, last_ms)
     grid = WindowGrid.from_window(window, Interval(-100, max(last_ms, 0) + 100))
     buckets = BucketGrid.from_window(window, emission, lateness_ms)
-    assert is_index_exact(emission)
+    assert emission.is_in_index
     timeline = compute_watermarks(records, emission, clock, range(len(PARTITIONS)))
 
     result = firing_times_from_index.firing_times_from_index(

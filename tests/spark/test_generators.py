@@ -20,8 +20,8 @@ from backstream.eventtime.watermark_sources import compute_watermarks
 from backstream.examples.generators import SmoothedLag
 from backstream.spark.watermarks import user_generators
 from backstream.spark.watermarks.join import add_watermarks
-from backstream.spark.watermarks.timeline import WatermarkTimeline
 from backstream.spark.watermarks.user_generators import timeline_of_events
+from backstream.watermarks.timeline import WatermarkTimeline
 
 pytestmark = pytest.mark.slow
 

@@ -20,10 +20,10 @@ from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStr
 from backstream.runs.plan import Mode
 from backstream.source.arrival_index import ArrivalIndex, BucketGrid
 from backstream.spark.chunk_job import replay_chunks
-from backstream.spark.watermarks import resolve
-from backstream.spark.watermarks.compress import timeline_of_maxima
-from backstream.spark.watermarks.partial_streams import StreamSlice
-from backstream.spark.watermarks.timeline import WatermarkTimeline
+from backstream.spark.watermarks import replay_lateness
+from backstream.watermarks.cells import timeline_of_maxima
+from backstream.watermarks.stream_slices import StreamSlice
+from backstream.watermarks.timeline import WatermarkTimeline
 
 pytestmark = pytest.mark.slow
 
@@ -149,7 +149,7 @@ def test_a_session_late_in_a_long_history_is_replayed_without_reading_all_of_it(
         return parts[-1]
 
     recorder = type("Recorder", (), {"from_index": staticmethod(record_part)})
-    monkeypatch.setattr(resolve, "StreamSlice", recorder)
+    monkeypatch.setattr(replay_lateness, "StreamSlice", recorder)
     manifests = list(replay_chunks(spark, plan, plan.chunks))
 
     (part,) = parts

@@ -21,8 +21,8 @@ from backstream.spark.chunk_group import ChunkGroup
 from backstream.spark.chunk_job import replay_chunk
 from backstream.spark.shuffle_free import cut_time_ranges
 from backstream.spark.table_frames import window_results
-from backstream.spark.watermarks.firing_times import WindowGrid
 from backstream.spark.windows import aggregation
+from backstream.watermarks.firing_times import WindowGrid
 
 DAY = Interval(0, DAY_MS)
 
@@ -55,7 +55,7 @@ def test_every_window_is_in_one_stretch_with_all_its_time(size_ms: int, offset_m
     assert [number for each in result for number in each] == list(range(sessions.count))
     for each in result:
         ends_ms = sessions.ends_ms[each.start : each.stop]
-        assert sessions.stretch(each) == Interval(ends_ms[0] - size_ms, ends_ms[-1])
+        assert sessions.span(each) == Interval(ends_ms[0] - size_ms, ends_ms[-1])
 
 
 def test_a_task_is_not_given_more_events_than_it_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:

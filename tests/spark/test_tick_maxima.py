@@ -14,9 +14,7 @@ from backstream.eventtime.records import Record, SourceClock
 from backstream.eventtime.union import UnionSource
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
 from backstream.eventtime.watermark_sources import compute_watermarks
-from backstream.source.arrival_index import is_index_exact
-from backstream.spark.watermarks.compress import is_numpy_mergeable
-from backstream.spark.watermarks.tick_maxima import TickMerger
+from backstream.watermarks.tick_maxima import TickMerger
 
 PARTITIONS = ["x/a", "x/b", "y/a", "z/"]
 
@@ -65,7 +63,7 @@ def test_numpy_merges_bounded_unions_as_the_reference(seed: int) -> None:
         watermarks_ms, ticks = merger.advance_to(stop, cells_of(records, clock, range(start, stop)))
         rises += zip(watermarks_ms.tolist(), map(clock.tick_ms, ticks.tolist()), strict=True)
 
-    assert is_numpy_mergeable(emission)
+    assert emission.is_mergeable
     assert rises == [(event.watermark_ms, event.at_ms) for event in expected.events[:-1]]
 
 
@@ -85,4 +83,4 @@ def test_only_unions_of_one_delay_use_the_index(
     bounded = WatermarkStrategy(StrategyKind.BOUNDED, 5, 1)
     emission = Emission.from_sources([UnionSource("x", bounded), UnionSource("y", other)])
 
-    assert (is_index_exact(emission), is_numpy_mergeable(emission)) == (uses_index, uses_numpy)
+    assert (emission.is_in_index, emission.is_mergeable) == (uses_index, uses_numpy)

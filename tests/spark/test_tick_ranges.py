@@ -24,9 +24,10 @@ from backstream.spark.chunk_group import ChunkGroup
 from backstream.spark.chunk_job import replay_chunks
 from backstream.spark.watermarks import join
 from backstream.spark.watermarks import partial_streams as module
-from backstream.spark.watermarks.partial_streams import split_ticks, timeline_of_files
-from backstream.spark.watermarks.tick_maxima import TickMerger, merge_maxima
+from backstream.spark.watermarks.partial_streams import timeline_of_files
 from backstream.spark.watermarks.user_generators import timeline_of_events
+from backstream.watermarks.stream_slices import split_ticks
+from backstream.watermarks.tick_maxima import TickMerger, merge_maxima
 
 pytestmark = pytest.mark.slow
 

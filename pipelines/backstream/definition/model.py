@@ -305,8 +305,7 @@ class Definition(Section):
                 if getattr(part, key) != getattr(parts[0], key):
                     yield f"source.{number}.{key} must be the same in all sources"
         yield from self._union_watermark_problems()
-        expected = self.quality.expected_partitions
-        for partition in () if expected == "observed" else expected:
+        for partition in self.quality.named_partitions:
             if source_name(partition) not in names:
                 yield (
                     f"quality.expected_partitions must begin with the name of a source, such as "

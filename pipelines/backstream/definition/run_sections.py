@@ -127,6 +127,11 @@ class Quality(Section):
     bands: Bands = Bands()
     """The comparison of each window with the same time of the week in past runs."""
 
+    @property
+    def named_partitions(self) -> tuple[str, ...]:
+        """The source partitions that must deliver, without which no watermark advances; none if observed."""
+        return () if self.expected_partitions == "observed" else self.expected_partitions
+
 
 class Approval(Section):
     """Approval before publication."""

@@ -45,6 +45,7 @@ class EmissionModel(StrEnum):
 
 
 _MAX_BASED_KINDS = (StrategyKind.MONOTONOUS, StrategyKind.BOUNDED)
+_BY_TICK_KINDS = (*_MAX_BASED_KINDS, StrategyKind.TIME_LAG, StrategyKind.NONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,17 @@ class Emission:
     (FLINK-40499).
     `sources`: the sources of a union in the order in which they tick. Each has its own strategy, and the topology.
     An input gate merges their watermarks.
+
+    What the watermarks depend on decides how they are computed:
+
+        =============== =====================================================================================
+        `is_monotone`   a later event time never lowers a watermark; idleness depends on arrivals only
+        `is_by_tick`    of a partition's records between two ticks, only the greatest event time has an effect
+        `is_mergeable`  these maxima are all; NumPy merges them for all partitions (`watermarks.tick_maxima`)
+        `is_in_index`   the arrival index has all that decides when a window fires: no event is read
+        `is_resumable`  both: the index replaces the past by one number per partition
+        `is_minimum`    the watermark is the minimum over all partitions of their maxima less a delay
+        =============== =====================================================================================
     """
 
     strategy: WatermarkStrategy
@@ -105,9 +117,56 @@ class Emission:
         Without idleness, each input of a gate takes part in its minimum at all times, and so does each partition
         in the minimum of its source. The minimum of minima is the minimum over all partitions.
         """
-        return self.topology is not Topology.OPERATOR and all(
-            strategy.kind in _MAX_BASED_KINDS and not strategy.idle_timeout_ms for strategy in self.strategies
-        )
+        has_idleness = any(strategy.idle_timeout_ms for strategy in self.strategies)
+        return self.topology is not Topology.OPERATOR and self._are_maxima and not has_idleness
+
+    @property
+    def is_monotone(self) -> bool:
+        """Return whether later event times never lower a watermark, and idleness depends on arrivals only.
+
+        Behind a gate, the idleness of an input depends on its watermarks.
+        """
+        has_gate = bool(self.sources) or self.topology is Topology.SUBTASKS
+        has_idleness = any(strategy.idle_timeout_ms for strategy in self.strategies)
+        return self._are_maxima and not (has_gate and has_idleness)
+
+    @property
+    def is_by_tick(self) -> bool:
+        """Return whether of the records of a partition between two ticks only the greatest event time matters."""
+        is_at_ticks = self.model is not EmissionModel.RECORD
+        return is_at_ticks and all(strategy.kind in _BY_TICK_KINDS for strategy in self.strategies)
+
+    @property
+    def is_mergeable(self) -> bool:
+        """Return whether NumPy can merge the greatest event times per partition and tick into the watermarks."""
+        if self.sources:
+            return self.is_minimum and self.topology is Topology.SPLITS
+        is_plain = not (self.drops_finished_splits or self.suppresses_final_when_idle)
+        is_ticked = self.model is EmissionModel.TICK and self.topology is Topology.SPLITS
+        return is_plain and is_ticked and self._are_maxima
+
+    @property
+    def is_in_index(self) -> bool:
+        """Return whether the arrival index contains all data that these watermarks depend on."""
+        has_ticks = self.strategy.interval_ms > 0
+        if self.sources:
+            # Event buckets are cut for one delay. With the same delay in all sources, the union is one minimum.
+            delays_ms = {source.strategy.bound_ms for source in self.sources}
+            return self.is_minimum and len(delays_ms) == 1 and has_ticks
+        is_plain = not self.drops_finished_splits and self.model is EmissionModel.TICK and has_ticks
+        # Behind a gate, a partition that resumes does not take part until it has caught up. The index lacks this
+        # time.
+        has_simple_merge = self.topology is not Topology.SUBTASKS or not self.strategy.idle_timeout_ms
+        return is_plain and has_simple_merge and self._are_maxima
+
+    @property
+    def is_resumable(self) -> bool:
+        """Return whether the past of the watermarks is a maximum per partition that the arrival index has."""
+        return self.is_mergeable and self.is_in_index
+
+    @property
+    def _are_maxima(self) -> bool:
+        return all(strategy.kind in _MAX_BASED_KINDS for strategy in self.strategies)
 
     @property
     def source_names(self) -> list[str]:

@@ -87,6 +87,10 @@ class _FixedWindow:
         """The number of windows with the same start."""
         return 1
 
+    def start_of(self, end_ms: int) -> int:
+        """Return the start of the window with an end."""
+        return end_ms - self.size_ms
+
     @property
     def has_gaps(self) -> bool:
         """True if some instants are in no window."""
@@ -202,6 +206,10 @@ class Cumulate(_FixedWindow):
     def windows_per_start(self) -> int:
         """The number of windows with the same start."""
         return self.size_ms // self.step_ms
+
+    def start_of(self, end_ms: int) -> int:
+        """Return the start of the window with an end."""
+        return end_ms - 1 - (end_ms - 1 - self.offset_ms) % self.size_ms
 
 
 @dataclass(frozen=True, slots=True)

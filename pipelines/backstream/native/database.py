@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from backstream.native import sql
 from backstream.native.small_files import split_file
-from backstream.native.task import TaskFiringTimes, TaskOutput, TaskPositions, WrittenFiles
+from backstream.native.task import TaskOutput, WrittenFiles
 from backstream.native.task_disk import make_scratch_folder
+from backstream.watermarks.firing_times import ArrivalPositions, FiringTimes
 
 if TYPE_CHECKING:
     import duckdb
@@ -84,27 +85,29 @@ def split_outputs(rows: Mapping[str, int], outputs: Mapping[str, TaskOutput | No
     }
 
 
-def register_firing_times(database: duckdb.DuckDBPyConnection, firing_times: TaskFiringTimes | None) -> None:
+def register_firing_times(database: duckdb.DuckDBPyConnection, firing_times: FiringTimes | None) -> None:
     """Create the table `firing_times`, with a row per stretch of windows, and for `sql.join_firing_times`.
 
     Its columns are the positions of `fired` and `cleaned_up`, each with the suffixes `ms`, `seq`, and `partition`.
     """
     if firing_times is None:
         return
-    count = len(firing_times.fired.time_ms)
     columns = {"n": pa.array(firing_times.numbers, pa.int64())}
     for name, positions in (("fired", firing_times.fired), ("cleaned_up", firing_times.cleaned_up)):
-        columns |= {f"{name}_{suffix}": values for suffix, values in _position_columns(positions, count).items()}
+        columns |= {f"{name}_{suffix}": values for suffix, values in _position_columns(positions).items()}
     database.register("firing_time_rows", pa.table(columns))
     # A search for the stretch of a window finds the last row for the windows after the last stretch.
-    end = "" if firing_times.are_listed else f" UNION ALL BY NAME SELECT {firing_times.end} AS n"
+    end = "" if firing_times.is_listed else f" UNION ALL BY NAME SELECT {firing_times.grid.count} AS n"
     database.execute(f"CREATE TEMP TABLE firing_times AS SELECT * FROM firing_time_rows{end}")
 
 
-def _position_columns(positions: TaskPositions, count: int) -> dict[str, pa.Array]:
-    is_tick = not len(positions.seq)
-    return {
-        "ms": pa.array(positions.time_ms, pa.int64()),
-        "seq": pa.nulls(count, pa.int64()) if is_tick else pa.array(positions.seq, pa.int64()),
-        "partition": pa.nulls(count, pa.string()) if is_tick else pa.array(positions.partition, pa.string()),
-    }
+def _position_columns(positions: ArrivalPositions) -> dict[str, pa.Array]:
+    times_ms = pa.array(positions.arrival_time_ms, pa.int64())
+    if positions.arrival_seq is None:
+        return {
+            "ms": times_ms,
+            "seq": pa.nulls(len(times_ms), pa.int64()),
+            "partition": pa.nulls(len(times_ms), pa.string()),
+        }
+    partitions = pa.array(list(positions.source_partition), pa.string())
+    return {"ms": times_ms, "seq": pa.array(positions.arrival_seq, pa.int64()), "partition": partitions}

@@ -17,7 +17,8 @@ from backstream.eventtime.records import Fate
 from backstream.eventtime.windows import FixedWindow, Sliding, Tumbling
 from backstream.native import sql
 from backstream.native.database import open_database, register_firing_times, split_output, write_query
-from backstream.native.task import ChunkGrid, TaskFiringTimes, TaskGrid, TaskOutput, WrittenFiles
+from backstream.native.task import ChunkGrid, TaskOutput, WrittenFiles
+from backstream.watermarks.firing_times import FiringTimes, WindowGrid
 
 _WINDOW_FATES = (Fate.ON_TIME, Fate.LATE, Fate.DROPPED)
 
@@ -54,10 +55,10 @@ class NativeCounts:
     """
 
     paths: Sequence[str]
-    grid: TaskGrid | None
+    grid: WindowGrid | None
     cells: Tumbling | Sliding
     owned: Interval
-    firing_times: TaskFiringTimes | None
+    firing_times: FiringTimes | None
     memory_mb: int
 
     def by_chunk(self) -> ChunkCounts:

@@ -8,12 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from backstream.eventtime.windows import FixedWindow, Sliding
-from backstream.native.task import (
-    ChunkGrid,
-    TaskFiringTimes,
-    TaskGrid,
-    TaskOutput,
-)
+from backstream.native.task import ChunkGrid, TaskOutput
+from backstream.watermarks.firing_times import FiringTimes, WindowGrid
 
 STAGING_CHUNK, STAGING_DAY = "staging_chunk", "staging_day"
 """The columns by which files are split; the folders have their names."""
@@ -61,7 +57,7 @@ def is_true(condition: str) -> str:
     return f"coalesce({condition}, false)"
 
 
-def is_after(firing_times: TaskFiringTimes, which: str, place: Sequence[str]) -> str:
+def is_after(firing_times: FiringTimes, which: str, place: Sequence[str]) -> str:
     """Return the condition that a position in arrival order is after a firing time; null without one.
 
     Args:
@@ -70,19 +66,19 @@ def is_after(firing_times: TaskFiringTimes, which: str, place: Sequence[str]) ->
         place: the columns of arrival time, sequence, and partition.
     """
     positions = firing_times.fired if which.endswith("fired") else firing_times.cleaned_up
-    if not len(positions.seq):
+    if positions.are_ticks:
         return f"({place[0]} >= {which}_ms)"
     time_ms, seq, partition = place
     is_later_record = f"({seq} > {which}_seq OR ({seq} = {which}_seq AND {partition} > {which}_partition))"
     return f"({time_ms} > {which}_ms OR ({time_ms} = {which}_ms AND {is_later_record}))"
 
 
-def window_number(grid: TaskGrid, end_ms: str) -> str:
+def window_number(grid: WindowGrid, end_ms: str) -> str:
     """Return the number of the window with an end."""
     return f"(({end_ms} - {grid.first_end_ms}) // {grid.step_ms})::{number_type(grid)}"
 
 
-def number_type(grid: TaskGrid) -> str:
+def number_type(grid: WindowGrid) -> str:
     """Return the type of the numbers of windows: the smaller one makes groups faster."""
     return "INTEGER" if grid.count <= _MAX_INTEGER else "BIGINT"
 
@@ -131,7 +127,7 @@ def staging_columns(start_ms: str, chunks: ChunkGrid) -> dict[str, str]:
     return {STAGING_CHUNK: chunk_number(start_ms, chunks), STAGING_DAY: f"CAST({to_timestamp(start_ms)} AS DATE)"}
 
 
-def join_firing_times(rows: str, number: str, firing_times: TaskFiringTimes, table: str = "t") -> str:
+def join_firing_times(rows: str, number: str, firing_times: FiringTimes, table: str = "t") -> str:
     """Return a query of rows `r` with the firing times of a window, null outside of the grid, as in `t_fired_ms`.
 
     Args:
@@ -141,20 +137,21 @@ def join_firing_times(rows: str, number: str, firing_times: TaskFiringTimes, tab
         table: the prefix of the columns of the firing times.
     """
     # A search for a stretch costs a sort of the rows, a listed window none.
-    kind, compare = ("LEFT", "=") if firing_times.are_listed else ("ASOF LEFT", ">=")
+    kind, compare = ("LEFT", "=") if firing_times.is_listed else ("ASOF LEFT", ">=")
     columns = _firing_time_columns(table, firing_times)
     return (
         f"SELECT r.*, {columns} FROM ({rows}) r {kind} JOIN firing_times {table} ON {number} {compare} {table}.n"
     )
 
 
-def _firing_time_columns(table: str, firing_times: TaskFiringTimes) -> str:
+def _firing_time_columns(table: str, firing_times: FiringTimes) -> str:
     """Return the columns of firing times that `is_after` compares, with aliases such as `t_fired_ms`."""
-    suffixes_by_name = {
-        "fired": ("ms", "seq", "partition") if len(firing_times.fired.seq) else ("ms",),
-        "cleaned_up": ("ms", "seq", "partition") if len(firing_times.cleaned_up.seq) else ("ms",),
-    }
-    names = [f"{which}_{suffix}" for which, suffixes in suffixes_by_name.items() for suffix in suffixes]
+    positions_by_name = {"fired": firing_times.fired, "cleaned_up": firing_times.cleaned_up}
+    names = [
+        f"{which}_{suffix}"
+        for which, positions in positions_by_name.items()
+        for suffix in (("ms",) if positions.are_ticks else ("ms", "seq", "partition"))
+    ]
     return ", ".join(f"{table}.{name} AS {table}_{name}" for name in names)
 
 

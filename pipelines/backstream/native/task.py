@@ -10,9 +10,9 @@ from pathlib import Path
 
 from backstream.eventtime.duplicates import Identity
 from backstream.eventtime.intervals import Interval
-from backstream.eventtime.windows import FixedWindow
 from backstream.runs.manifest import StagedFile
 from backstream.source.arrival_index import BucketGrid
+from backstream.watermarks.firing_times import FiringTimes, WindowGrid
 
 TIMES = {"timestamp": "TIMESTAMP WITH TIME ZONE", "timestamp_ntz": "TIMESTAMP"}
 INTEGERS = {"tinyint": "TINYINT", "smallint": "SMALLINT", "int": "INTEGER", "bigint": "BIGINT"}
@@ -51,49 +51,6 @@ class ReadSpec:
     sequence: str | None
     types: Mapping[str, str]
     valid: Interval
-
-
-@dataclass(frozen=True, slots=True)
-class TaskGrid:
-    """The windows of chunks that run together, by number: window `n` ends at `first_end_ms + n * step_ms`."""
-
-    window: FixedWindow
-    first_end_ms: int
-    step_ms: int
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class TaskFiringTimes:
-    """The positions in arrival order from which a window has fired, and from which it is removed.
-
-    There is one of each per stretch of windows: `numbers` are their first windows, ascending, and `end` is the
-    number after the last window. Without `seq`, the positions are ticks.
-    """
-
-    numbers: Sequence[int]
-    end: int
-    fired: TaskPositions
-    cleaned_up: TaskPositions
-
-    @property
-    def are_ticks(self) -> bool:
-        """Return whether only the arrival time decides."""
-        return not len(self.fired.seq) and not len(self.cleaned_up.seq)
-
-    @property
-    def are_listed(self) -> bool:
-        """Return whether each window is a stretch."""
-        return not self.numbers or len(self.numbers) == self.end - self.numbers[0]
-
-
-@dataclass(frozen=True, slots=True)
-class TaskPositions:
-    """Positions in arrival order, as columns."""
-
-    time_ms: Sequence[int]
-    seq: Sequence[int] = ()
-    partition: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,19 +93,19 @@ class WrittenFiles:
 class WindowTask:
     """A task that computes the windows of some numbers and counts the records of an interval of event time.
 
-    `files` may contain events of the windows or of the interval `stretch`; `numbers` is half-open. The intervals
+    `files` may contain events of the windows or of the interval `stretch`. The intervals
     of all tasks cover the event times that the chunks read, without overlaps. The chunks own windows that start in
     `owned`. With `cell_late`, counts are grouped by the position of late records.
     """
 
     number: int
     reading: ReadSpec
-    grid: TaskGrid
+    grid: WindowGrid
     keys: Sequence[str]
     aggregates: Sequence[Aggregate]
-    firing_times: TaskFiringTimes | None
+    firing_times: FiringTimes | None
     chunks: ChunkGrid
-    numbers: tuple[int, int]
+    numbers: range
     stretch: Interval
     files: Sequence[str]
     windows: TaskOutput

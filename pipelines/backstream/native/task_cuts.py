@@ -10,8 +10,8 @@ from typing import Self
 
 from backstream.eventtime.instants import DAY_MS
 from backstream.eventtime.intervals import Interval
-from backstream.native.task import TaskGrid
 from backstream.runs.plan import Chunk, InputFile
+from backstream.watermarks.firing_times import WindowGrid
 
 TASK_ROWS = 8_000_000
 """The maximum number of records of a task, if files are sorted by time."""
@@ -25,19 +25,19 @@ SMALL_DAY_ROWS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class TaskRange:
-    """Windows by number, half-open; the task counts the event times of `stretch`.
+    """Windows by number; the task counts the event times of `stretch`.
 
     The windows start in one chunk, on the day that begins at `day_ms`; None: in several chunks or on several days.
     """
 
     chunk: int
     day_ms: int | None
-    numbers: tuple[int, int]
+    numbers: range
     stretch: Interval
 
 
 def cut_windows(
-    grid: TaskGrid, chunks: Sequence[Chunk], read: Interval, files: Sequence[InputFile], slots: int
+    grid: WindowGrid, chunks: Sequence[Chunk], read: Interval, files: Sequence[InputFile], slots: int
 ) -> list[TaskRange]:
     """Cut the windows of chunks that run together into ranges, each for one task.
 
@@ -68,9 +68,9 @@ def cut_windows(
         end_ms = read.end_ms if position == len(edges) - 2 else starts.at(high)
         chunk = max(number for number, chunk in enumerate(chunks) if chunk.start_ms <= start_ms)
         day_ms = None if is_small else start_ms - start_ms % DAY_MS
-        numbers = (low * starts.windows_per_start, high * starts.windows_per_start)
+        numbers = range(low * starts.windows_per_start, high * starts.windows_per_start)
         ranges.append(TaskRange(chunk, day_ms, numbers, Interval(begin_ms, end_ms)))
-    return ranges or [TaskRange(0, None, (0, 0), read)]
+    return ranges or [TaskRange(0, None, range(0), read)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class _WindowStarts:
     count: int
 
     @classmethod
-    def from_grid(cls, grid: TaskGrid) -> Self:
+    def from_grid(cls, grid: WindowGrid) -> Self:
         window = grid.window
         return cls(
             first_ms=grid.first_end_ms - window.first_size_ms,

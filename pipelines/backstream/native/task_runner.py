@@ -123,7 +123,7 @@ def _run_window_task(planned: WindowTask, disk: TaskDisk) -> TaskResult:
         is_counted = write_query(database, queries.counts(), task.counts_path) > 0
         scanned, dropped = _count_records(database, task.counts_path) if is_counted else (0, 0)
         rows: dict[str, int] = {}
-        has_windows = task.numbers[0] < task.numbers[1]
+        has_windows = bool(task.numbers)
         if has_windows and task.panes is None:
             rows[WINDOWS] = write_query(database, queries.recomputed_windows(), task.windows.path, task.windows)
         elif has_windows and task.panes is not None:

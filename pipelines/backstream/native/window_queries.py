@@ -34,8 +34,9 @@ from backstream.native.sql import (
     window_number,
     window_start,
 )
-from backstream.native.task import TaskFiringTimes, TaskOutput, WindowTask
+from backstream.native.task import TaskOutput, WindowTask
 from backstream.runs.table_schemas import RECORD_COUNT, pane_count_column
+from backstream.watermarks.firing_times import FiringTimes
 
 if TYPE_CHECKING:
     import duckdb
@@ -57,7 +58,7 @@ class WindowQueries:
     def mark_duplicates(self, database: duckdb.DuckDBPyConnection) -> None:
         """Find the duplicates among all records that any query reads; the other queries then use them."""
         stretch = self._task.stretch
-        windows = stretch if self._task.numbers[0] == self._task.numbers[1] else self._window_span()
+        windows = self._window_span() if self._task.numbers else stretch
         start_ms, end_ms = min(windows.start_ms, stretch.start_ms), max(windows.end_ms, stretch.end_ms)
         self._records.mark_duplicates(database, Interval(start_ms, end_ms))
 
@@ -194,7 +195,7 @@ class WindowQueries:
         """Return the columns by which results are grouped."""
         return ", ".join(["n", *self._key_names()])
 
-    def _grouped_rows(self, firing_times: TaskFiringTimes | None) -> tuple[str, dict[str, str]]:
+    def _grouped_rows(self, firing_times: FiringTimes | None) -> tuple[str, dict[str, str]]:
         """Return a query of rows with the number `n` of their window, and the key columns by name."""
         if self._window.has_overlaps:
             return self._slice_records(firing_times), {name: name for name in self._key_names()}
@@ -224,17 +225,11 @@ class WindowQueries:
 
     def _window_span(self) -> Interval:
         """Return the event times of the task's windows."""
-        first, end = self._task.numbers
-        window, grid = self._window, self._grid
-        first_end_ms = grid.first_end_ms + first * grid.step_ms
-        start_ms = first_end_ms - window.size_ms
-        if window.windows_per_start > 1:
-            start_ms = (first_end_ms - 1) - (first_end_ms - 1 - window.offset_ms) % window.size_ms
-        return Interval(start_ms, grid.first_end_ms + (end - 1) * grid.step_ms)
+        return self._grid.span(self._task.numbers)
 
-    def _slice_records(self, firing_times: TaskFiringTimes | None) -> str:
+    def _slice_records(self, firing_times: FiringTimes | None) -> str:
         """Return a query of partial values per slice and window, with the position of late records."""
-        first, end = self._task.numbers
+        numbers = self._task.numbers
         slice_ms = floor_to_step("event_ms", self._window.offset_ms, self._window.slice_ms)
         records = f"SELECT *, {slice_ms} AS slice_start_ms FROM ({self._records.select_once(self._window_span())})"
         late: dict[str, str] = {}
@@ -245,7 +240,8 @@ class WindowQueries:
         sums = select_list({"events": "count(*)", **self._partials_over_records()})
         slices = f"SELECT {by}, {sums} FROM (SELECT {columns} FROM ({records}))"
         earliest, latest = window_ends(self._window, "slice_start_ms")
-        low, high = f"greatest({self._number(earliest)}, {first})", f"least({self._number(latest)}, {end - 1})"
+        low = f"greatest({self._number(earliest)}, {numbers.start})"
+        high = f"least({self._number(latest)}, {numbers.stop - 1})"
         number = f"unnest(range({low}, {high} + 1))::{number_type(self._grid)}"
         return f"SELECT *, {number} AS n FROM ({slices} GROUP BY {by})"
 
@@ -257,7 +253,7 @@ class WindowQueries:
         return joined, {name: f"CASE WHEN {fired} THEN {place} END" for place, name in self._late_columns()}
 
     @property
-    def _firing_times(self) -> TaskFiringTimes:
+    def _firing_times(self) -> FiringTimes:
         assert self._task.firing_times is not None  # noqa: S101 - only replays need it
         return self._task.firing_times
 

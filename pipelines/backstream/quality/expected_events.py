@@ -42,7 +42,7 @@ def expected_cells(plan: Plan, definition: Definition, produced: pd.DataFrame) -
         ContractError: if its files lack a column or have another type.
     """
     quality = definition.quality
-    named = None if quality.expected_partitions == "observed" else quality.expected_partitions
+    named = quality.named_partitions
     observed = sorted(produced["source_partition"].unique())
     partitions = named or observed or _default_partitions(definition)
     if quality.expected is None:

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from backstream.eventtime.emission import Emission, EmissionModel, Topology
+from backstream.eventtime.emission import Emission
 from backstream.eventtime.instants import HOUR_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.watermark_generators import StrategyKind
@@ -71,21 +71,6 @@ def index_delay_ms(emission: Emission) -> int:
     """
     strategy = emission.strategies[0]
     return strategy.delay_ms if strategy.kind is StrategyKind.BOUNDED else 0
-
-
-def is_index_exact(emission: Emission) -> bool:
-    """Return whether the index contains all data that these watermarks depend on."""
-    strategy = emission.strategy
-    if emission.sources:
-        # Event buckets are cut for one delay. With the same delay in all sources, the union is one minimum.
-        delays_ms = {source.strategy.bound_ms for source in emission.sources}
-        return emission.is_minimum and len(delays_ms) == 1 and strategy.interval_ms > 0
-    is_plain = (
-        not emission.drops_finished_splits and emission.model is EmissionModel.TICK and strategy.interval_ms > 0
-    )
-    # Behind a gate, a partition that resumes does not take part until it has caught up. The index lacks this time.
-    has_simple_merge = emission.topology is not Topology.SUBTASKS or not strategy.idle_timeout_ms
-    return is_plain and has_simple_merge and strategy.kind in (StrategyKind.MONOTONOUS, StrategyKind.BOUNDED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ def find_day_seals(
     horizon_ms, quality = definition.backfill.max_arrival_delay, definition.quality
     if horizon_ms is None or definition.source.arrival_time is None:
         return []
-    partitions = None if quality.expected_partitions == "observed" else tuple(quality.expected_partitions)
+    partitions = quality.named_partitions or None
     rule = SealRule(horizon_ms, partitions, definition.watermark.idle_timeout, definition.idle_timeouts)
     files = [file for file in inputs if file.rows]
     deliveries = _load_deliveries(files, definition, home)

@@ -30,9 +30,9 @@ from backstream.spark.schemas import (
     table_literals,
 )
 from backstream.spark.source import EventFiles
-from backstream.spark.watermarks.cache import WatermarkCache
 from backstream.spark.windows.assignment import latest_window_start
 from backstream.storage.files import file_uri
+from backstream.watermarks.cache import WatermarkCache
 
 CHUNK = "chunk_number"
 """The number of the chunk in its group that owns a record, or a row computed from records."""

@@ -32,7 +32,7 @@ from backstream.spark.chunk_group import ChunkGroup
 from backstream.spark.chunk_outputs import ChunkOutputs, Stopwatch, compute_outputs, new_attempt
 from backstream.spark.staging import explain_job_errors
 from backstream.spark.user_functions import explain_function_errors, register_functions
-from backstream.spark.watermarks.cache import WatermarkCache
+from backstream.watermarks.cache import WatermarkCache
 
 STAGES = (
     "watermarks",

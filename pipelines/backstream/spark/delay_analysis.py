@@ -28,12 +28,11 @@ from backstream.spark.schemas import Step, int64_literal
 from backstream.spark.source import EventFiles
 from backstream.spark.watermarks.join import add_watermarks
 from backstream.spark.watermarks.partial_streams import timeline_of_files
-from backstream.spark.watermarks.resolve import list_expected_partitions
-from backstream.spark.watermarks.timeline import WatermarkTimeline
 from backstream.spark.windows.assignment import (
     latest_window_start,
     window_start_column,
 )
+from backstream.watermarks.timeline import WatermarkTimeline
 
 MAX_ROWS = 1_000_000
 """The largest number of rows of a histogram on the driver.
@@ -121,7 +120,7 @@ def _undelayed_timeline(spark: SparkSession, recorded: AnalysisRange) -> Waterma
         # Markers of punctuated watermarks have no effect here.
         return _load_readable(spark, recorded, paths).drop(source.MARKER)
 
-    stream, expected = EventFiles(spark, recorded.files, readable), list_expected_partitions(definition)
+    stream, expected = EventFiles(spark, recorded.files, readable), definition.quality.named_partitions
     return timeline_of_files(stream, _emission_without_delay(definition), recorded.clock, expected)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from backstream.eventtime.instants import MIN_MS, instant_text
 from backstream.eventtime.process_functions import Context, ProcessFunction, TimerService
-from backstream.spark.watermarks.timeline import Longs
+from backstream.watermarks.timeline import Longs
 
 
 @dataclass(slots=True)

@@ -37,10 +37,10 @@ from backstream.spark.schemas import ARRIVAL_ORDER, int64_literal
 from backstream.spark.session import ship_package
 from backstream.spark.staging import spark_type_of_name
 from backstream.spark.watermarks.join import add_watermarks
-from backstream.spark.watermarks.resolve import load_full_timeline
-from backstream.spark.watermarks.timeline import Longs, to_int64
+from backstream.spark.watermarks.replay_lateness import load_full_timeline
 from backstream.spark.windows.aggregation import WINDOW
 from backstream.user_code import UserCode, last_line_of_trace, user_trace
+from backstream.watermarks.timeline import Longs, to_int64
 
 _METHODS = ("process_element",)
 """The methods that the class must have."""

@@ -23,7 +23,8 @@ from backstream.eventtime.windows import FixedWindow
 from backstream.runs.plan import InputFile
 from backstream.spark.source import EventFiles
 from backstream.spark.watermarks.compress import compress_events
-from backstream.spark.watermarks.firing_times import GridColumns, WindowGrid
+from backstream.spark.watermarks.firing_time_columns import GridColumns
+from backstream.watermarks.firing_times import WindowGrid
 
 MAX_PARTS = 64
 """The largest number of frames: with more, Spark's planning takes longer than the shuffle."""
@@ -66,7 +67,7 @@ def cut_time_ranges(files: Sequence[InputFile], grid: WindowGrid, tasks: int) ->
         grid: tumbling windows.
         tasks: the number of parallel tasks.
     """
-    interval = grid.stretch(range(grid.count))
+    interval = grid.span(range(grid.count))
     files = [file for file in files if file.may_hold(interval)]
     ends = sorted((file.max_event_ms, file.rows) for file in files if file.max_event_ms is not None)
     rows = sum(file.rows for file in files)
@@ -79,7 +80,7 @@ def cut_time_ranges(files: Sequence[InputFile], grid: WindowGrid, tasks: int) ->
     ]
     inside = sorted({bound for bound in bounds if 0 < bound < grid.count})
     ranges = [range(first, end) for first, end in pairwise([0, *inside, grid.count])]
-    intervals = [grid.stretch(numbers) for numbers in ranges]
+    intervals = [grid.span(numbers) for numbers in ranges]
     max_rows = max(sum(file.rows for file in files if file.may_hold(interval)) for interval in intervals)
     return ranges if len(ranges) == count and max_rows * count <= rows * MAX_READ_RATIO else []
 
@@ -123,9 +124,9 @@ def aggregate_by_time_range(
 
     def aggregate(part: tuple[range, GridColumns]) -> DataFrame:
         numbers, columns = part
-        return grouped(recorded.around(grid.stretch(numbers)).coalesce(1), columns)
+        return grouped(recorded.around(grid.span(numbers)).coalesce(1), columns)
 
-    return _union_parts(list(zip(ranges, grid.as_shared_columns(spark, ranges), strict=True)), aggregate)
+    return _union_parts(list(zip(ranges, GridColumns.from_ranges(spark, grid, ranges), strict=True)), aggregate)
 
 
 MANY_EVENTS = 1_000_000

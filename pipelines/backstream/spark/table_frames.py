@@ -28,7 +28,7 @@ from backstream.runs.table_schemas import (
 from backstream.spark.chunk_group import CHUNK, ChunkGroup, load_quarantine
 from backstream.spark.schemas import Step
 from backstream.spark.sessions.session_windows import SessionWindows
-from backstream.spark.watermarks.resolve import resolve_lateness, resolve_process_lateness
+from backstream.spark.watermarks.replay_lateness import resolve_lateness, resolve_process_lateness
 from backstream.spark.windows.aggregation import WINDOW
 from backstream.spark.windows.fate_counts import FateCounts
 from backstream.spark.windows.fixed_windows import FixedWindows

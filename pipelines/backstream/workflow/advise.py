@@ -31,7 +31,6 @@ from backstream.source.columns import resolve_columns
 from backstream.source.damaged_files import require_no_damage
 from backstream.source.files import find_arrival_bounds, inspect_files, list_source_files
 from backstream.spark.delay_analysis import AnalysisRange, load_arrival_buckets, measure_delays
-from backstream.spark.watermarks.resolve import list_expected_partitions
 from backstream.storage.files import write_text
 from backstream.workflow.plan.shared_home import require_files_on_disk
 
@@ -256,7 +255,7 @@ def _find_holders(
     buckets, width_ms = load_arrival_buckets(spark, request.recorded)
     current_ms = max(strategy.idle_timeout_ms for strategy in definition.emission.strategies)
     charted = _find_charted(buckets, request.recorded.interval)
-    holders = find_watermark_holders(buckets, current_ms, list_expected_partitions(definition), charted)
+    holders = find_watermark_holders(buckets, current_ms, definition.quality.named_partitions, charted)
     timeout_ms = recommend_idle_timeout_ms(buckets, width_ms)
     return holders, timeout_ms if not current_ms else None, charted
 

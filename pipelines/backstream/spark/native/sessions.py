@@ -34,8 +34,7 @@ from backstream.spark.native.outputs import (
 )
 from backstream.spark.session import task_memory_mb
 from backstream.spark.sessions.session_windows import SessionWindows
-from backstream.spark.watermarks.join import in_force_table
-from backstream.spark.watermarks.partial_streams import ticks_of_file
+from backstream.watermarks.stream_slices import ticks_of_file
 
 
 def compute_sessions(group: ChunkGroup, results: SessionWindows, attempt: Attempt) -> NativeResult:
@@ -120,8 +119,7 @@ def _write_watermarks(results: SessionWindows, folder: Path) -> str | None:
         msg = "the native engine doesn't support sessions if watermarks move between two ticks"
         raise SpecError(msg)
     path = folder / "watermarks.parquet"
-    table = in_force_table(timeline)
-    pq.write_table(table.rename_columns(["block", "watermark_ms"]), path, row_group_size=100_000)
+    pq.write_table(timeline.in_force().rename_columns(["block", "watermark_ms"]), path, row_group_size=100_000)
     return str(path)
 
 

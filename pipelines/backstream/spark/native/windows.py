@@ -5,7 +5,7 @@ from __future__ import annotations
 from backstream.eventtime.intervals import Interval
 from backstream.native.fate_counts import NativeCounts
 from backstream.native.supported import native_aggregates, read_spec
-from backstream.native.task import RestTask, TaskFiringTimes, TaskGrid, WindowTask
+from backstream.native.task import RestTask, WindowTask
 from backstream.native.task_cuts import TaskRange, cut_windows
 from backstream.runs.table_schemas import DROPPED, PANES, WINDOWS
 from backstream.spark.attempt import Attempt
@@ -22,8 +22,8 @@ from backstream.spark.native.outputs import (
     task_output,
 )
 from backstream.spark.session import task_memory_mb
-from backstream.spark.watermarks.firing_times import WindowGrid
 from backstream.spark.windows.fixed_windows import FixedWindows
+from backstream.watermarks.firing_times import FiringTimes, WindowGrid
 
 
 def compute_windows(group: ChunkGroup, results: FixedWindows, attempt: Attempt) -> NativeResult:
@@ -39,7 +39,7 @@ def compute_windows(group: ChunkGroup, results: FixedWindows, attempt: Attempt) 
         window_tasks[0].grid,
         group.definition.metric_windows,
         group.interval,
-        _all_firing_times(results),
+        results.lateness.firing_times.values if results.lateness else None,
         window_tasks[0].memory_mb,
     )
     return NativeResult(
@@ -49,13 +49,6 @@ def compute_windows(group: ChunkGroup, results: FixedWindows, attempt: Attempt) 
         rows_by_footer=sum(file.rows for file in list_input_files(group, _interval(group))),
         records_in_windows=counts.records_in_windows(),
     )
-
-
-def _all_firing_times(results: FixedWindows) -> TaskFiringTimes | None:
-    """Return the firing times of all windows; None in a recompute."""
-    if results.lateness is None:
-        return None
-    return results.lateness.firing_times.values.for_task()
 
 
 def _interval(group: ChunkGroup) -> Interval:
@@ -70,8 +63,7 @@ def _tasks(group: ChunkGroup, results: FixedWindows, attempt: Attempt) -> tuple[
     columns = [*source.key, *source.deduplicate_on]
     columns += [aggregate.column for aggregate in aggregates if aggregate.column]
     reading = read_spec(definition, plan.columns, columns)
-    bounds = WindowGrid.from_window(results.window, group.interval)
-    grid = TaskGrid(results.window, bounds.first_end_ms, bounds.step_ms, bounds.count)
+    grid = WindowGrid.from_window(results.window, group.interval)
     files = list_input_files(group, interval)
     near = list_input_files(group, source.identity.reach(interval))
     slots, memory_mb = group.spark.sparkContext.defaultParallelism, task_memory_mb(group.spark)
@@ -113,17 +105,15 @@ def _tasks(group: ChunkGroup, results: FixedWindows, attempt: Attempt) -> tuple[
     return windows, plan_rest_tasks(group, reading, interval, files, attempt, first=len(windows))
 
 
-def _span(grid: TaskGrid, task_range: TaskRange) -> Interval:
+def _span(grid: WindowGrid, task_range: TaskRange) -> Interval:
     """Return the interval of event time that a task reads."""
-    first, end = task_range.numbers
-    if first == end:
-        return task_range.stretch
-    start_ms = grid.first_end_ms + first * grid.step_ms - grid.window.size_ms
-    end_ms = grid.first_end_ms + (end - 1) * grid.step_ms
-    return Interval(min(start_ms, task_range.stretch.start_ms), max(end_ms, task_range.stretch.end_ms))
+    stretch, windows = task_range.stretch, grid.span(task_range.numbers)
+    if not task_range.numbers:
+        return stretch
+    return Interval(min(windows.start_ms, stretch.start_ms), max(windows.end_ms, stretch.end_ms))
 
 
-def _firing_times(results: FixedWindows, grid: TaskGrid, task_range: TaskRange) -> TaskFiringTimes | None:
+def _firing_times(results: FixedWindows, grid: WindowGrid, task_range: TaskRange) -> FiringTimes | None:
     """Return the firing times of the windows that may have a record of the task; None in a recompute."""
     if results.lateness is None:
         return None
@@ -131,5 +121,5 @@ def _firing_times(results: FixedWindows, grid: TaskGrid, task_range: TaskRange) 
     span = _span(grid, task_range)
     first = (span.start_ms - grid.first_end_ms) // grid.step_ms - 1
     last = (span.end_ms + grid.window.size_ms - grid.first_end_ms) // grid.step_ms + 2
-    low, high = max(0, min(first, task_range.numbers[0])), min(last, firing_times.grid.count)
-    return firing_times.for_task(low, high)
+    low = max(0, min(first, task_range.numbers.start))
+    return firing_times.part(range(low, min(last, firing_times.grid.count)))

@@ -23,10 +23,10 @@ from backstream.spark.sessions.found_sessions import Sessions
 from backstream.spark.sessions.islands import START, SessionColumns, build_islands, build_units
 from backstream.spark.source import REASON, count_gaps
 from backstream.spark.watermarks.join import add_watermarks
-from backstream.spark.watermarks.resolve import load_timeline
-from backstream.spark.watermarks.timeline import WatermarkTimeline
+from backstream.spark.watermarks.replay_lateness import load_timeline
 from backstream.spark.windows import aggregation
 from backstream.spark.windows.fate_counts import IN_A_WINDOW, FateCounts, count_fates
+from backstream.watermarks.timeline import WatermarkTimeline
 
 _IS_OWNED = "is_owned"
 """The column with whether the chunks own the session of a record, with all events counted."""

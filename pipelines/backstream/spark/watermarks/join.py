@@ -12,7 +12,7 @@ from backstream.eventtime.records import SourceClock
 from backstream.spark import schemas
 from backstream.spark.schemas import ARRIVAL_ORDER, Step, int64_literal, integer_quotient
 from backstream.spark.watermarks.compress import count_ticks_before
-from backstream.spark.watermarks.timeline import Longs, WatermarkTimeline, to_int64
+from backstream.watermarks.timeline import WatermarkTimeline, to_int64
 
 _MARKER = pa.struct(
     [("time_ms", pa.int64()), ("seq", pa.int64()), ("partition", pa.string()), ("rise_ms", pa.int64())]
@@ -23,12 +23,6 @@ _MAX_LISTED_TICKS = 100_000
 """The number of ticks whose watermarks every task may get as an array (800 kB), however few have records."""
 _LISTED_PER_ROW = 6
 """The number of listed watermarks that need as much memory as one row of a joined table."""
-
-
-def in_force_table(timeline: WatermarkTimeline, blocks: Longs | None = None) -> pa.Table:
-    """Return the watermark at the start of each block; by default of all blocks in which a record arrived."""
-    blocks = timeline.blocks if blocks is None else blocks
-    return pa.table({"block": blocks, "block_watermark_ms": timeline.at_block(blocks)})
 
 
 def _marker_table(timeline: WatermarkTimeline) -> pa.Table:
@@ -53,7 +47,7 @@ def add_watermarks(spark: SparkSession, timeline: WatermarkTimeline, clock: Sour
         timeline
     ):
         return _add_listed_watermarks(spark, timeline, clock, blocks)
-    return _join_watermarks(spark, in_force_table(timeline), _marker_table(timeline), clock)
+    return _join_watermarks(spark, timeline.in_force(), _marker_table(timeline), clock)
 
 
 def _listed_blocks(timeline: WatermarkTimeline) -> range:

@@ -35,13 +35,9 @@ from backstream.eventtime.watermark_generators import (
 from backstream.eventtime.watermark_sources import idle_emit_ticks, run_source
 from backstream.spark.schemas import ARRIVAL_ORDER, int64_literal
 from backstream.spark.session import ship_package
-from backstream.spark.watermarks.compress import (
-    compress_events,
-    rows_in_arrival_order,
-    timeline_of_maxima,
-    to_timeline,
-)
-from backstream.spark.watermarks.timeline import WatermarkTimeline
+from backstream.spark.watermarks.compress import compress_events
+from backstream.watermarks.cells import rows_in_arrival_order, timeline_of_maxima, to_timeline
+from backstream.watermarks.timeline import WatermarkTimeline
 
 _OUTPUT = pa.schema(
     [

@@ -18,7 +18,7 @@ from backstream.eventtime.records import Fate
 from backstream.eventtime.windows import FixedWindow
 from backstream.runs.table_schemas import PANES_KEPT, pane_count_column
 from backstream.spark.schemas import ARRIVAL_ORDER, int64_literal
-from backstream.spark.watermarks.firing_times import FiringTimeColumns, GridColumns
+from backstream.spark.watermarks.firing_time_columns import FiringTimeColumns, GridColumns
 from backstream.spark.windows.assignment import window_start_column
 from backstream.spark.windows.fates import EXPIRED, SLICE, add_slices, late_columns, window_end_columns
 from backstream.spark.windows.partial_aggregates import PartialAggregates, split_aggregates
@@ -149,7 +149,7 @@ def _add_window_number(rows: DataFrame, time_ms: str, request: AggregationReques
         end_ms = time + int64_literal(
             grid.step_ms
         )  # any time in the window plus one step has the number of its end
-        return rows.where(grid.asked.hold(time)).withColumn(_NUMBER, grid.number(end_ms))
+        return rows.where(grid.requested.hold(time)).withColumn(_NUMBER, grid.number(end_ms))
     earliest_ms, latest_ms = window_end_columns(window, time)
     first = F.greatest(grid.number(earliest_ms), F.lit(0))
     last = F.least(grid.number(latest_ms), F.lit(grid.count - 1))

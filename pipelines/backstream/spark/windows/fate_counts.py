@@ -17,7 +17,7 @@ from backstream.eventtime.windows import FixedWindow, Sliding, Tumbling
 from backstream.native.fate_counts import ChunkCounts
 from backstream.spark.chunk_group import CHUNK
 from backstream.spark.schemas import IntervalColumns, partition_to_group_by, with_partition_as_text
-from backstream.spark.watermarks.firing_times import FiringTimeColumns
+from backstream.spark.watermarks.firing_time_columns import FiringTimeColumns
 from backstream.spark.windows.aggregation import WINDOW
 from backstream.spark.windows.assignment import assign_windows, latest_window_start
 from backstream.spark.windows.fates import EXPIRED, SLICE, add_slices, late_columns, timing_column

@@ -14,7 +14,7 @@ from backstream.eventtime.instants import MAX_MS
 from backstream.eventtime.records import Fate
 from backstream.eventtime.windows import FixedWindow, Sliding
 from backstream.spark.schemas import Step, int64_literal
-from backstream.spark.watermarks.firing_times import FiringTimeColumns
+from backstream.spark.watermarks.firing_time_columns import FiringTimeColumns
 from backstream.spark.windows.assignment import (
     window_start_column,
 )

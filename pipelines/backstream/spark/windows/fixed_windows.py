@@ -21,14 +21,15 @@ from backstream.spark.schemas import ARRIVAL_ORDER, EVENT, int64_literal
 from backstream.spark.shuffle_free import aggregate_by_time_range
 from backstream.spark.source import REASON, count_gaps
 from backstream.spark.user_jobs import IN_FINAL, add_pane_index
-from backstream.spark.watermarks.firing_times import FiringTimeColumns, WindowGrid
+from backstream.spark.watermarks.firing_time_columns import FiringTimeColumns, GridColumns
 from backstream.spark.watermarks.join import add_watermarks
-from backstream.spark.watermarks.resolve import ReplayLateness, load_timeline
+from backstream.spark.watermarks.replay_lateness import ReplayLateness, load_timeline
 from backstream.spark.windows import aggregation
 from backstream.spark.windows.aggregation import WINDOW, AggregationRequest, DataProfile
 from backstream.spark.windows.assignment import assign_windows, latest_window_start
 from backstream.spark.windows.fate_counts import FateCounts, count_fates
 from backstream.spark.windows.fates import EXPIRED, fate_in_gap, timing_of
+from backstream.watermarks.firing_times import WindowGrid
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class FixedWindows:
         profile = DataProfile()
         if is_many:
             profile = aggregation.profile_events(events, self.work.expected_events, keys, self.window.slice_ms)
-        all_windows = grid.as_columns(self.work.spark)
+        all_windows = GridColumns.from_grid(self.work.spark, grid)
         return self._aggregate(events, AggregationRequest(self.window, all_windows, keys, aggregates, profile))
 
     def _aggregate(self, events: DataFrame, request: AggregationRequest) -> DataFrame:

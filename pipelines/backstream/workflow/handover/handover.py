@@ -32,7 +32,6 @@ from backstream.runs.handover_bundle import (
     HandoverBundle,
 )
 from backstream.runs.plan import Mode, Plan
-from backstream.spark.watermarks.resolve import list_expected_partitions
 from backstream.storage.files import replace_file
 from backstream.storage.stores import Stores
 from backstream.workflow.handover.handover_process import compute_process_tables, list_process_problems
@@ -72,7 +71,7 @@ def hand_over_run(plan: Plan, at_ms: int, folder: Path | None = None) -> tuple[H
             [replace(file, path=path) for file, path in zip(files, paths, strict=True)],
             plan.clock_start_ms,
             at_ms,
-            sorted(list_expected_partitions(definition)),
+            sorted(definition.quality.named_partitions),
         )
         database.execute(f"SET threads = {os.cpu_count() or 1}")
         state = compute_cut_state(database, cut)

@@ -23,7 +23,7 @@ from backstream.eventtime.window_operator import WindowOperator
 from backstream.eventtime.windows import Session
 from backstream.native.handover_queries import islands_query
 from backstream.native.sql import PARTITION_TEXT
-from backstream.spark.watermarks.timeline import Longs, WatermarkTimeline, to_int64
+from backstream.watermarks.timeline import Longs, WatermarkTimeline, to_int64
 
 if TYPE_CHECKING:
     import duckdb

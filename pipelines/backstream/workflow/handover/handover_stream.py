@@ -34,9 +34,9 @@ from backstream.native.sql import PARTITION_TEXT, is_after, join_firing_times
 from backstream.native.supported import parse_aggregate, read_spec
 from backstream.native.task import Aggregate, ReadSpec
 from backstream.runs.plan import InputFile
-from backstream.spark.watermarks.cut_state import find_cut_state
-from backstream.spark.watermarks.firing_times import FiringTimes, WindowGrid
-from backstream.spark.watermarks.timeline import WatermarkTimeline
+from backstream.watermarks.cut_state import find_cut_state
+from backstream.watermarks.firing_times import FiringTimes, WindowGrid
+from backstream.watermarks.timeline import WatermarkTimeline
 from backstream.workflow.handover.handover_sessions import Rises, SessionIslands
 
 if TYPE_CHECKING:
@@ -182,8 +182,8 @@ def _fixed_members(
     fired = max(0, (watermark_ms + 1 - first_end_ms) // step_ms + 1) if watermark_ms > MIN_MS else 0
     if not fired:
         return members, "0"
-    grid = WindowGrid(first_end_ms, step_ms, fired)
-    firing_times = FiringTimes.from_timeline(timeline, grid, cut.clock, 0).for_task()
+    grid = WindowGrid(window, first_end_ms, fired)
+    firing_times = FiringTimes.from_timeline(timeline, grid, cut.clock, 0)
     register_firing_times(database, firing_times)
     number = f"((window_end_ms - {first_end_ms}) // {step_ms})"
     joined = join_firing_times(members, number, firing_times)

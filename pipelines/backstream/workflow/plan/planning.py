@@ -24,7 +24,7 @@ from backstream.native.supported import require_engine
 from backstream.quality.suites import require_valid_suite
 from backstream.runs.input_files import EQUAL_TO, FileList, ImplausibleTimes
 from backstream.runs.plan import ArrivalOrder, InputFile, Mode, Plan
-from backstream.source.arrival_index import ArrivalIndex, BucketGrid, IndexFolder, is_index_exact
+from backstream.source.arrival_index import ArrivalIndex, BucketGrid, IndexFolder
 from backstream.source.columns import SourceColumns, resolve_columns
 from backstream.source.damaged_files import ReadableInputs, ReadRequest, split_damaged_files
 from backstream.source.deliveries import find_day_seals, reason_with_unsealed, require_sealed_days
@@ -182,7 +182,7 @@ def _load_index(scope: RunScope, inputs: Sequence[InputFile]) -> ArrivalIndex:
     """Return the index that earlier runs wrote; empty before the first run, and if the definition has no index."""
     definition = scope.definition
     window, emission = definition.window.spec(), definition.emission
-    if isinstance(window, Session) or scope.mode is Mode.RECOMPUTE or not is_index_exact(emission):
+    if isinstance(window, Session) or scope.mode is Mode.RECOMPUTE or not emission.is_in_index:
         return ArrivalIndex.empty()
     buckets = BucketGrid.from_window(window, emission, definition.lateness.allowed)
     folder = IndexFolder.from_source(scope.home.path, definition.name, definition.read_by, buckets)

@@ -15,7 +15,6 @@ from backstream.eventtime.windows import Session
 from backstream.native.supported import reason_not_native
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode, PlannedTable
-from backstream.source.arrival_index import is_index_exact
 from backstream.source.files import SourceFiles
 from backstream.source.in_place import is_readable_in_place
 from backstream.storage.stores import Stores, is_below, is_in_store
@@ -115,7 +114,7 @@ def _list_engine_reasons(
         yield "Spark evaluates [having]"
     if mode is Mode.REPLAY and definition.backfill.keep_firings:
         yield "Spark computes the firings (backfill.keep_firings)"
-    if mode is Mode.REPLAY and not is_index_exact(definition.emission):
+    if mode is Mode.REPLAY and not definition.emission.is_in_index:
         yield "Spark computes these watermarks from all records ([watermark])"
     first = files.paths[0]
     with Stores.from_environment().open_file(first) as stream:

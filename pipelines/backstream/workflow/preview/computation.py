@@ -19,11 +19,13 @@ from backstream.native.index_files import extend_index_here
 from backstream.native.key_sample import KeySample
 from backstream.native.raw_input import RawInput
 from backstream.native.supported import native_aggregates, reason_not_native
-from backstream.native.task import ChunkGrid, TaskFiringTimes, TaskGrid, TaskOutput, WindowTask
+from backstream.native.task import ChunkGrid, TaskOutput, WindowTask
 from backstream.native.task_runner import run_native_task
 from backstream.runs.plan import Chunk, Mode, Plan
 from backstream.runs.table_schemas import DROPPED, PANES, WINDOWS
-from backstream.source.arrival_index import BucketGrid, IndexFolder, is_index_exact
+from backstream.source.arrival_index import BucketGrid, IndexFolder
+from backstream.watermarks.firing_times import FiringTimes, WindowGrid
+from backstream.watermarks.firing_times_from_index import compute_firing_times
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,7 +46,7 @@ def reason_for_spark(definition: Definition, plan: Plan) -> str | None:
         return "windows are sessions"
     if definition.derive_after or definition.having:
         return "derive_after and having are expressions of Spark"
-    if plan.mode is Mode.REPLAY and not is_index_exact(definition.emission):
+    if plan.mode is Mode.REPLAY and not definition.emission.is_in_index:
         return "the arrival index does not determine these watermarks"
     return None
 
@@ -86,8 +88,6 @@ def compute_sampled_rows(
 
 def _compute_here(raw: RawInput, sample: KeySample, folder: Path) -> pa.Table:
     """Compute the rows with one task of the native engine."""
-    from backstream.spark.watermarks.firing_times import WindowGrid
-
     plan, definition, source = raw.plan, raw.definition, raw.definition.timed_source
     window, owned, read = definition.window.spec(), _owned_interval(plan), needed_span(definition, plan)
     assert not isinstance(window, Session)  # noqa: S101 - `reason_for_spark` has checked it
@@ -98,12 +98,12 @@ def _compute_here(raw: RawInput, sample: KeySample, folder: Path) -> pa.Table:
         WindowTask(
             number=0,
             reading=sample.reading,
-            grid=TaskGrid(window, grid.first_end_ms, grid.step_ms, grid.count),
+            grid=grid,
             keys=source.key,
             aggregates=aggregates,
             firing_times=_find_firing_times(raw, window, read) if plan.mode is Mode.REPLAY else None,
             chunks=ChunkGrid(owned.start_ms, owned.end_ms - owned.start_ms, 1),
-            numbers=(0, grid.count),
+            numbers=range(grid.count),
             stretch=read,
             files=[sample.file.path],
             windows=outputs[WINDOWS],
@@ -129,18 +129,15 @@ def _output(plan: Plan, suffix: str, folder: Path) -> TaskOutput:
     return TaskOutput(str(folder / _LAYOUT / f"{suffix or 'windows'}.parquet"), columns, plan.run_id)
 
 
-def _find_firing_times(raw: RawInput, window: FixedWindow, read: Interval) -> TaskFiringTimes:
+def _find_firing_times(raw: RawInput, window: FixedWindow, read: Interval) -> FiringTimes:
     """Return the firing times of all windows that start in an interval, from the arrival index."""
-    from backstream.spark.watermarks.firing_times import WindowGrid
-    from backstream.spark.watermarks.resolve import compute_firing_times
-
     plan, definition = raw.plan, raw.definition
     buckets = BucketGrid.from_window(window, definition.emission, definition.lateness.allowed)
     folder = IndexFolder.from_source(plan.home.path, plan.dataset, definition.read_by, buckets)
     index = extend_index_here(definition, plan.columns, plan.inputs, folder)
     clock = SourceClock(plan.clock_start_ms, definition.watermark.emit_interval, plan.clock_end_ms)
     grid = WindowGrid.from_window(window, read)
-    return compute_firing_times(definition, index, buckets, grid, clock).for_task()
+    return compute_firing_times(definition, index, buckets, grid, clock)
 
 
 def _compute_on_spark(spark: SparkSession, raw: RawInput, sample: KeySample, folder: Path) -> pa.Table:

@@ -18,19 +18,15 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backstream.eventtime.emission import Emission, EmissionModel, Topology
 from backstream.eventtime.instants import HOUR_MS, MAX_MS, MIN_MS
 from backstream.eventtime.records import Record, SourceClock
 from backstream.eventtime.union import complete_partitions
-from backstream.eventtime.watermark_generators import StrategyKind
 from backstream.eventtime.watermark_sources import compute_watermarks
 from backstream.eventtime.watermarks import WatermarkEvent, Watermarks
 from backstream.eventtime.windows import Session
 from backstream.native.raw_input import RawInput, RawRecord
-from backstream.source.arrival_index import ArrivalIndex, BucketGrid, IndexFolder, is_index_exact
+from backstream.source.arrival_index import ArrivalIndex, BucketGrid, IndexFolder
 
-_MAXIMA = (StrategyKind.BOUNDED, StrategyKind.MONOTONOUS)
-_BY_TICK = (*_MAXIMA, StrategyKind.TIME_LAG, StrategyKind.NONE)
 _MAX_ATTEMPTS = 3
 _MAX_BUCKETS = 200
 """The number of further buckets that are read in full to find an instant of the watermark."""
@@ -92,11 +88,11 @@ class ArrivalHistory:
             self._buckets = raw.summarize_arrivals(self._width_ms)
         else:
             self.source, self._buckets = "the arrival index", index
-        expected = definition.quality.expected_partitions
-        named = set() if expected == "observed" else set(expected)
         self._rows = self._buckets.to_pylist()
         found = {row["source_partition"] for row in self._rows}
-        self.partitions = complete_partitions(emission.source_names, named | found)
+        self.partitions = complete_partitions(
+            emission.source_names, found | {*definition.quality.named_partitions}
+        )
         self._emission = emission.with_partitions(self.partitions)
 
     def _best_width_ms(self, records: int) -> int:
@@ -108,7 +104,7 @@ class ArrivalHistory:
         if not clock.interval_ms:
             return self._width_ms
         span_ms = max(1, clock.end_ms - clock.start_ms)
-        is_by_tick = _is_by_tick(self._raw.definition.emission)
+        is_by_tick = self._raw.definition.emission.is_by_tick
         gap_ms = clock.interval_ms if is_by_tick else span_ms / max(1, sum(file.rows for file in plan.inputs))
         return max(clock.interval_ms, 1, round(math.sqrt(2 * span_ms * gap_ms / max(1, records))))
 
@@ -122,7 +118,7 @@ class ArrivalHistory:
         Raises:
             PlanError: when markers of punctuated watermarks cannot be read.
         """
-        if not _is_monotone(self._emission):
+        if not self._emission.is_monotone:
             return self._run_whole(records)
         detailed = self._buckets_around(record.arrival_ms for record in records)
         resumed = self._buckets_around(self._list_resumptions())
@@ -179,7 +175,7 @@ class ArrivalHistory:
     def _load_arrivals(self, buckets: Collection[int]) -> pa.Table | None:
         if not buckets:
             return None
-        tick = (self._clock.start_ms, self._clock.interval_ms) if _is_by_tick(self._emission) else None
+        tick = (self._clock.start_ms, self._clock.interval_ms) if self._emission.is_by_tick else None
         return self._raw.load_arrivals(self._width_ms, buckets, tick)
 
     def _run(
@@ -221,7 +217,7 @@ class ArrivalHistory:
         if arrivals is None:
             return
         own: dict[tuple[int, int, str, int], int] = defaultdict(int)
-        if not _is_by_tick(self._emission):
+        if not self._emission.is_by_tick:
             for record in records:
                 own[*record.place, record.event_ms] += 1
         columns = ("arrival_ms", "arrival_seq", "source_partition", "event_ms")
@@ -236,28 +232,11 @@ _Entry = tuple[int, int, str, int, int, int]
 """A record of the stream: its place, 0 for an own one, its event time, and the number of an own one."""
 
 
-def _is_by_tick(emission: Emission) -> bool:
-    """Return whether of the records of a partition between two ticks only the greatest event time matters."""
-    is_at_ticks = emission.model in (EmissionModel.TICK, EmissionModel.MICRO_BATCH)
-    return is_at_ticks and all(strategy.kind in _BY_TICK for strategy in emission.strategies)
-
-
-def _is_monotone(emission: Emission) -> bool:
-    """Return whether later event times never lower a watermark, and idleness depends on arrivals only.
-
-    Behind a gate, the idleness of an input depends on its watermarks.
-    """
-    has_gate = bool(emission.sources) or emission.topology is Topology.SUBTASKS
-    has_idleness = any(strategy.idle_timeout_ms for strategy in emission.strategies)
-    are_maxima = all(strategy.kind in _MAXIMA for strategy in emission.strategies)
-    return are_maxima and not (has_gate and has_idleness)
-
-
 def _load_index(raw: RawInput) -> pa.Table | None:
     """Return the summary of all files of the plan from the arrival index; None if it lacks a file."""
     plan, definition = raw.plan, raw.definition
     window, emission = definition.window.spec(), definition.emission
-    if isinstance(window, Session) or not is_index_exact(emission):
+    if isinstance(window, Session) or not emission.is_in_index:
         return None
     grid = BucketGrid.from_window(window, emission, definition.lateness.allowed)
     folder = IndexFolder.from_source(plan.home.path, definition.name, definition.read_by, grid)

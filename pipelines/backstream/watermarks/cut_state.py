@@ -19,15 +19,14 @@ from backstream.eventtime.records import SourceClock
 from backstream.eventtime.stream_state import SourceState, SplitState, StreamState
 from backstream.eventtime.watermark_generators import generator_factory
 from backstream.eventtime.watermark_sources import new_source_run
-from backstream.spark.watermarks.compress import (
+from backstream.watermarks.cells import (
     ClimbingWatermarks,
-    is_numpy_mergeable,
     rows_in_arrival_order,
     timeline_of_maxima,
     to_timeline,
 )
-from backstream.spark.watermarks.tick_maxima import sorted_unique
-from backstream.spark.watermarks.timeline import Longs, WatermarkTimeline
+from backstream.watermarks.tick_maxima import sorted_unique
+from backstream.watermarks.timeline import Longs, WatermarkTimeline
 
 
 def find_cut_state(
@@ -43,7 +42,7 @@ def find_cut_state(
         records: the number of records before the cut.
     """
     emission = emission.with_partitions(partitions)
-    if is_numpy_mergeable(emission) and not emission.sources:
+    if emission.is_mergeable and not emission.sources:
         timeline = timeline_of_maxima(cells, emission, clock, partitions)
         return _state_of_maxima(cells, emission, clock, partitions, timeline, records), timeline
     return _replay_cells_to_cut(cells, emission, clock, partitions, records)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from backstream.eventtime.instants import MAX_MS, MIN_MS
 from backstream.eventtime.records import SourceClock
@@ -55,6 +56,11 @@ class WatermarkTimeline:
         max_steps = np.concatenate([to_int64([1]), self.steps])[position] - 1
         climbed_ms: Longs = np.minimum(blocks - row_start, max_steps) * self.step_ms
         return row_ms + climbed_ms
+
+    def in_force(self, blocks: Longs | None = None) -> pa.Table:
+        """Return the watermark at the start of each block; by default of all blocks in which a record arrived."""
+        blocks = self.blocks if blocks is None else blocks
+        return pa.table({"block": blocks, "block_watermark_ms": self.at_block(blocks)})
 
     def slice_interval(self, blocks: range) -> WatermarkTimeline:
         """Return the part that the records of these blocks see.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 
 from backstream.source.arrival_index import ArrivalIndex, IndexFolder
-from backstream.spark.watermarks.timeline import WatermarkTimeline
+from backstream.watermarks.timeline import WatermarkTimeline
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from backstream.eventtime.emission import Emission
 from backstream.eventtime.instants import MAX_MS, MIN_MS
 from backstream.eventtime.records import SourceClock
 from backstream.eventtime.union import source_name
-from backstream.spark.watermarks.timeline import Longs, WatermarkTimeline, to_int64
+from backstream.watermarks.timeline import Longs, WatermarkTimeline, to_int64
 
 _TICKS_PER_BATCH = 32_768
 """The number of ticks merged at a time, small enough for the cache of the processor."""

@@ -15,28 +15,21 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from backstream.definition.model import Definition
 from backstream.eventtime.instants import MAX_MS
 from backstream.eventtime.intervals import Interval
-from backstream.eventtime.records import SourceClock
-from backstream.eventtime.union import complete_partitions
 from backstream.eventtime.windows import FixedWindow
 from backstream.runs.plan import Plan
-from backstream.source.arrival_index import ArrivalIndex, BucketGrid, IndexFolder, is_index_exact
+from backstream.source.arrival_index import ArrivalIndex, BucketGrid, IndexFolder
 from backstream.spark.arrival_index import arrival_bucket_column, extend_index
 from backstream.spark.chunk_group import ChunkGroup, load_readable_events
 from backstream.spark.schemas import Step
 from backstream.spark.source import EventFiles
-from backstream.spark.watermarks.firing_times import FiringTimeColumns, FiringTimes, WindowGrid
-from backstream.spark.watermarks.firing_times_from_index import firing_times_from_index
-from backstream.spark.watermarks.partial_streams import (
-    StreamSlice,
-    is_resumable_from_index,
-    ticks_of_file,
-    timeline_by_tick_range,
-    timeline_of_files,
-)
-from backstream.spark.watermarks.timeline import WatermarkTimeline
+from backstream.spark.watermarks.firing_time_columns import FiringTimeColumns
+from backstream.spark.watermarks.partial_streams import timeline_by_tick_range, timeline_of_files
+from backstream.watermarks.firing_times import FiringTimes, WindowGrid
+from backstream.watermarks.firing_times_from_index import compute_firing_times, list_partitions
+from backstream.watermarks.stream_slices import StreamSlice, ticks_of_file
+from backstream.watermarks.timeline import WatermarkTimeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +46,13 @@ def resolve_lateness(group: ChunkGroup, window: FixedWindow) -> ReplayLateness |
         return None
     # A record of the halo is classified by its own windows, with the result of the chunk that owns these windows.
     grid = WindowGrid.from_window(window, Interval(group.interval.start_ms, group.halo_end_ms))
-    if is_index_exact(group.emission) and not window.has_gaps:
+    if group.emission.is_in_index and not window.has_gaps:
         firing_times = _firing_times_from_index(group, window, grid)
-        return ReplayLateness(firing_times.as_columns(group.spark), None)
+        return ReplayLateness(FiringTimeColumns(group.spark, firing_times), None)
     timeline = load_full_timeline(group)
     lateness_ms, needed = group.definition.lateness.allowed, _find_window_ends(group, window)
     firing_times = FiringTimes.from_timeline(timeline, grid, group.clock, lateness_ms, needed)
-    return ReplayLateness(firing_times.as_columns(group.spark), timeline)
+    return ReplayLateness(FiringTimeColumns(group.spark, firing_times), timeline)
 
 
 def resolve_process_lateness(group: ChunkGroup, window: FixedWindow) -> ReplayLateness:
@@ -68,7 +61,7 @@ def resolve_process_lateness(group: ChunkGroup, window: FixedWindow) -> ReplayLa
     timeline = load_full_timeline(group)
     needed = _find_window_ends(group, window)
     firing_times = FiringTimes.from_timeline(timeline, grid, group.clock, MAX_MS, needed)
-    return ReplayLateness(firing_times.as_columns(group.spark), timeline)
+    return ReplayLateness(FiringTimeColumns(group.spark, firing_times), timeline)
 
 
 def _find_window_ends(group: ChunkGroup, window: FixedWindow) -> Interval | None:
@@ -87,22 +80,6 @@ def _firing_times_from_index(group: ChunkGroup, window: FixedWindow, grid: Windo
     return compute_firing_times(group.definition, _load_index(group, buckets), buckets, grid, group.clock)
 
 
-def compute_firing_times(
-    definition: Definition, index: ArrivalIndex, buckets: BucketGrid, grid: WindowGrid, clock: SourceClock
-) -> FiringTimes:
-    """Return the firing times of windows from the arrival index of all input files.
-
-    Args:
-        definition: a definition whose emission `is_index_exact` accepts.
-        index: the index of all input files.
-        buckets: the buckets of the index.
-        grid: the windows.
-        clock: the clock of the source.
-    """
-    emission, partitions = definition.emission, _list_partitions(definition, index)
-    return firing_times_from_index(index, buckets, grid, emission, clock, definition.lateness.allowed, partitions)
-
-
 def load_full_timeline(group: ChunkGroup) -> WatermarkTimeline:
     """Return the watermarks of the whole recorded stream up to the plan's cut-off.
 
@@ -111,7 +88,7 @@ def load_full_timeline(group: ChunkGroup) -> WatermarkTimeline:
     group = group.stream
     return group.watermarks.full_timeline(
         lambda: timeline_of_files(
-            group.event_files, group.emission, group.clock, list_expected_partitions(group.definition)
+            group.event_files, group.emission, group.clock, group.definition.quality.named_partitions
         )
     )
 
@@ -122,13 +99,13 @@ def load_timeline(group: ChunkGroup, interval: Interval) -> WatermarkTimeline:
     Watermarks in ticks without such an event may be missing or wrong.
     """
     group = group.stream
-    if not is_resumable_from_index(group.emission) or _reads_all_inputs(group.plan):
+    if not group.emission.is_resumable or _reads_all_inputs(group.plan):
         return load_full_timeline(group).slice_interval(_find_arrival_ticks(group, interval))
     definition = group.definition
     buckets = BucketGrid.from_window(definition.metric_windows, group.emission, definition.lateness.allowed)
     index = _load_index(group, buckets)
     part = StreamSlice.from_index(index, interval, buckets, group.emission, group.clock)
-    partitions = _list_partitions(definition, index)
+    partitions = list_partitions(definition, index)
     files = [file for file in group.plan.inputs if file.path in part.paths] or group.plan.inputs[:1]
     keep_buckets = _keep_buckets(group.spark, part, buckets)
     events = EventFiles(
@@ -153,18 +130,6 @@ def _keep_buckets(spark: SparkSession, part: StreamSlice, buckets: BucketGrid) -
     kept = F.broadcast(spark.createDataFrame(pa.table({"bucket": part.buckets})))
     is_kept = arrival_bucket_column(F.col("arrival_time_ms"), buckets) == F.col("bucket")
     return lambda events: events.join(kept, is_kept, how="leftsemi")
-
-
-def list_expected_partitions(definition: Definition) -> set[str]:
-    """Return the source partitions that must deliver; the watermark does not advance until they do."""
-    expected = definition.quality.expected_partitions
-    return set() if expected == "observed" else set(expected)
-
-
-def _list_partitions(definition: Definition, index: ArrivalIndex) -> list[str]:
-    """Return all partitions that the stream reads, sorted."""
-    expected = list_expected_partitions(definition)
-    return complete_partitions(definition.emission.source_names, expected | index.partitions())
 
 
 def _load_index(group: ChunkGroup, buckets: BucketGrid) -> ArrivalIndex:

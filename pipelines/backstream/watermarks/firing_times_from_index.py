@@ -17,11 +17,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from backstream.definition.model import Definition
 from backstream.eventtime.emission import Emission, Topology
 from backstream.eventtime.instants import MAX_MS
 from backstream.eventtime.records import SourceClock
+from backstream.eventtime.union import complete_partitions
 from backstream.source.arrival_index import ArrivalIndex, BucketGrid, index_delay_ms, int64_array
-from backstream.spark.watermarks.firing_times import ArrivalPositions, FiringTimes, WindowGrid
+from backstream.watermarks.firing_times import ArrivalPositions, FiringTimes, WindowGrid
 
 Longs = npt.NDArray[np.int64]
 _Flags = npt.NDArray[np.bool_]
@@ -45,7 +47,7 @@ def firing_times_from_index(
         index: the index of all input files up to the plan's cut-off.
         buckets: the buckets of the index, made for the same watermarks and windows.
         grid: the windows.
-        emission: an emission that `source.arrival_index.is_index_exact` accepts.
+        emission: an emission that `is_in_index`.
         clock: the clock of the source.
         allowed_lateness_ms: the time for which a fired window is kept.
         partitions: all partitions that the source reads, including those without records.
@@ -75,6 +77,28 @@ def firing_times_from_index(
             ArrivalPositions(np.where(ticks == _NEVER, _NEVER, clock.start_ms + ticks * clock.interval_ms))
         )
     return FiringTimes(grid, numbers, *positions)
+
+
+def compute_firing_times(
+    definition: Definition, index: ArrivalIndex, buckets: BucketGrid, grid: WindowGrid, clock: SourceClock
+) -> FiringTimes:
+    """Return the firing times of windows from the arrival index of all input files.
+
+    Args:
+        definition: a definition whose emission `is_in_index`.
+        index: the index of all input files.
+        buckets: the buckets of the index.
+        grid: the windows.
+        clock: the clock of the source.
+    """
+    emission, partitions = definition.emission, list_partitions(definition, index)
+    return firing_times_from_index(index, buckets, grid, emission, clock, definition.lateness.allowed, partitions)
+
+
+def list_partitions(definition: Definition, index: ArrivalIndex) -> list[str]:
+    """Return all partitions that the stream reads, sorted."""
+    expected = {*definition.quality.named_partitions}
+    return complete_partitions(definition.emission.source_names, expected | index.partitions())
 
 
 def _last_windows(partition: pa.Table, first: int) -> Longs:

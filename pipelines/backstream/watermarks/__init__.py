@@ -1,0 +1,1 @@
+"""The watermarks of whole streams and the firing times of windows, for both engines, with NumPy and Arrow."""
