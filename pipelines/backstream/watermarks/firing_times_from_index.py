@@ -91,11 +91,11 @@ def compute_firing_times(
         grid: the windows.
         clock: the clock of the source.
     """
-    emission, partitions = definition.emission, list_partitions(definition, index)
+    emission, partitions = definition.emission, list_source_partitions(definition, index)
     return firing_times_from_index(index, buckets, grid, emission, clock, definition.lateness.allowed, partitions)
 
 
-def list_partitions(definition: Definition, index: ArrivalIndex) -> list[str]:
+def list_source_partitions(definition: Definition, index: ArrivalIndex) -> list[str]:
     """Return all partitions that the stream reads, sorted."""
     expected = {*definition.quality.named_partitions}
     return complete_partitions(definition.emission.source_names, expected | index.partitions())

@@ -27,7 +27,7 @@ from backstream.spark.source import EventFiles
 from backstream.spark.watermarks.firing_time_columns import FiringTimeColumns
 from backstream.spark.watermarks.partial_streams import timeline_by_tick_range, timeline_of_files
 from backstream.watermarks.firing_times import FiringTimes, WindowGrid
-from backstream.watermarks.firing_times_from_index import compute_firing_times, list_partitions
+from backstream.watermarks.firing_times_from_index import compute_firing_times, list_source_partitions
 from backstream.watermarks.stream_slices import StreamSlice, ticks_of_file
 from backstream.watermarks.timeline import WatermarkTimeline
 
@@ -105,7 +105,7 @@ def load_timeline(group: ChunkGroup, interval: Interval) -> WatermarkTimeline:
     buckets = BucketGrid.from_window(definition.metric_windows, group.emission, definition.lateness.allowed)
     index = _load_index(group, buckets)
     part = StreamSlice.from_index(index, interval, buckets, group.emission, group.clock)
-    partitions = list_partitions(definition, index)
+    partitions = list_source_partitions(definition, index)
     files = [file for file in group.plan.inputs if file.path in part.paths] or group.plan.inputs[:1]
     keep_buckets = _keep_buckets(group.spark, part, buckets)
     events = EventFiles(
