@@ -301,14 +301,14 @@ class People(RuleBasedStateMachine):
         known = self.known[run.planned.run_id]
 
         def job() -> Counter[Any] | None:
-            from backstream.jobs.replay import _require_unchanged
+            from backstream.jobs.replay import require_nothing_changed
             from backstream.runs.manifest import list_unfinished_chunks
             from backstream.workflow.publish import record_failure
 
             with record_failure(known.plan):
                 if not list_unfinished_chunks(known.plan):
                     return known.staged
-                _require_unchanged(known.plan)
+                require_nothing_changed(known.plan)
                 rows = [row for file in known.plan.inputs for row in _read(file.path)]
                 stage_counts(known.plan, rows)
                 return Counter(counts(known.plan, rows))
