@@ -13,13 +13,13 @@ WORKDIR /opt/backstream
 
 # Dependencies first: they change less often than the code, and this layer takes minutes.
 COPY pyproject.toml uv.lock README.md LICENSE ./
-RUN uv sync --locked --no-install-project --extra airflow --extra spark --extra native --extra postgres
+RUN uv sync --locked --no-install-project --extra airflow --extra spark --extra postgres
 
 COPY pipelines pipelines
 COPY dags dags
 COPY plugins plugins
 COPY expectations expectations
-RUN uv sync --locked --extra airflow --extra spark --extra native --extra postgres
+RUN uv sync --locked --extra airflow --extra spark --extra postgres
 
 # A new named volume takes its owner from the folder in the image that it covers.
 RUN useradd --uid 50000 --create-home backstream \

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -10,21 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backstream.lake import diff
 from backstream.lake.diff import diff_rows, summarize_changes
 
 HOUR = datetime(2013, 2, 1, 5, tzinfo=UTC)
 NAN = float("nan")
 INSTANT = pa.timestamp("us", tz="UTC")
-
-
-@pytest.fixture(scope="module", params=["with DuckDB", "without DuckDB"], autouse=True)
-def library(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Compare by DuckDB, and as on a machine that lacks it."""
-    with pytest.MonkeyPatch.context() as patch:
-        if request.param == "without DuckDB":
-            patch.setattr(diff, "find_spec", lambda _: None)
-        yield
+BIG, BIGGER = (
+    Decimal("123456789012345678901234567890123456.10"),
+    Decimal("123456789012345678901234567890123456.35"),
+)
+LARGEST = Decimal("9" * 38)
 
 
 def table(run_id: str, rows: Sequence[tuple[Any, Any]], key: pa.DataType, value: pa.DataType) -> pa.Table:
@@ -136,6 +131,14 @@ def test_without_keys_the_window_alone_is_compared() -> None:
         (pa.int64(), 0, 2**53 + 1, [("UA", "changed", "0", "9007199254740993", 2.0**53)]),
         (pa.int64(), 2**62, -(2**62) - 1, [("UA", "changed", f"{2**62}", f"{-(2**62) - 1}", -(2.0**63))]),
         (pa.decimal128(10, 2), Decimal("1.10"), Decimal("1.20"), [("UA", "changed", "1.10", "1.20", 0.1)]),
+        # These two are equal as doubles, too, and have as many digits as a decimal can have.
+        (pa.decimal128(38, 2), BIG, BIGGER, [("UA", "changed", str(BIG), str(BIGGER), 0.25)]),
+        (
+            pa.decimal128(38, 0),
+            LARGEST.copy_negate(),
+            LARGEST,
+            [("UA", "changed", f"-{LARGEST}", f"{LARGEST}", 2e38)],
+        ),
         (pa.string(), "a", "b", [("UA", "changed", "a", "b", None)]),
         (pa.bool_(), True, False, [("UA", "changed", "true", "false", None)]),
         (INSTANT, HOUR, HOUR, []),

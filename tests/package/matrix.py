@@ -28,7 +28,7 @@ from tests.workflow.history import at, write_clicks, write_definition
 
 PYTHONS = ("3.11", "3.12", "3.13")
 AIRFLOWS = ("3.1", "3.2", "3.3")
-EXTRAS = "airflow,spark,native"
+EXTRAS = "airflow,spark"
 RANGE = {"since": "2024-03-01T00:00:00Z", "until": "2024-03-02T00:00:00Z"}
 LIMIT_S = 900.0
 NEVER = datetime.min.replace(tzinfo=UTC)

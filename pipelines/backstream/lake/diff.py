@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 
 import numpy as np
 import pyarrow as pa
@@ -50,12 +49,8 @@ def diff_rows(old: pa.Table, new: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 def _list_changes(old: pa.RecordBatchReader, new: pa.RecordBatchReader, keys: Sequence[str]) -> Iterator[pa.Table]:
     """Yield the changes of `diff_rows` in sorted order, as tables; no state needs to fit into memory."""
-    by = [*WINDOW, *keys]
-    if find_spec("duckdb"):
-        pairs = find_changed_rows(old, new, by, _aggregates(old.schema.names, keys))
-    else:
-        pairs = iter([_match_rows(old.read_all(), new.read_all(), by)])
-    for before, after in pairs:
+    values = _aggregates(old.schema.names, keys)
+    for before, after in find_changed_rows(old, new, [*WINDOW, *keys], values):
         changes = _describe_changes(before, after, keys)
         if changes.num_rows:
             yield changes
@@ -85,36 +80,6 @@ def _pair_with_nulls(old: pa.Table, new: pa.Table, by: Sequence[str]) -> tuple[p
     rows = (new if new.num_rows else old).sort_by([(name, "ascending") for name in by])
     nulls = pa.table({field.name: pa.nulls(rows.num_rows, field.type) for field in rows.schema})
     return (nulls, rows) if new.num_rows else (rows, nulls)
-
-
-def _match_rows(old: pa.Table, new: pa.Table, by: Sequence[str]) -> tuple[pa.Table, pa.Table]:
-    """Return all sorted pairs of rows, with nulls for a missing partner: a full outer join without DuckDB."""
-    codes = _row_codes(pa.concat_tables([old.select(by), new.select(by)]))
-    left = {"code": codes[: old.num_rows], "before": np.arange(old.num_rows)}
-    right = {"code": codes[old.num_rows :], "after": np.arange(new.num_rows)}
-    joined = pa.table(left).join(pa.table(right), "code", join_type="full outer")
-    before, after = old.take(joined["before"]), new.take(joined["after"])
-    columns = [pc.coalesce(before[name], after[name]) for name in by]
-    sorted_by = [(name, "ascending") for name in by]
-    order = pc.sort_indices(pa.table(dict(zip(by, columns, strict=True))), sort_keys=sorted_by)
-    return before.take(order), after.take(order)
-
-
-def _row_codes(rows: pa.Table) -> np.ndarray:
-    """Return a number per row, equal for equal rows: Arrow's own join doesn't match null keys."""
-    codes = np.zeros(rows.num_rows, dtype=np.int64)
-    for column in rows.columns:
-        values = _column_codes(column)
-        # `np.unique` numbers the rows from 0 again for each column, so that the product fits into 64 bits.
-        _, codes = np.unique(codes * (int(values.max(initial=0)) + 1) + values, return_inverse=True)
-    return codes
-
-
-def _column_codes(column: pa.ChunkedArray) -> np.ndarray:
-    """Return a number from 0 per value, equal for equal values; null is a value like any other."""
-    encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
-    numbers: np.ndarray = encoded.indices.to_numpy().astype(np.int64)
-    return numbers
 
 
 def _comparable_rows(rows: pa.Table) -> pa.Table:
@@ -167,11 +132,16 @@ def _difference(before: pa.ChunkedArray, after: pa.ChunkedArray) -> pa.ChunkedAr
     if pa.types.is_integer(kind):  # subtract before the cast: doubles are inexact beyond 2**53
         exact, rounded = pc.subtract(after, before), pc.subtract(_double(after), _double(before))
         return pc.if_else(pc.less(pc.abs(rounded), _WRAPPING), _double(exact), rounded)
-    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+    if pa.types.is_decimal(kind):  # subtract before the cast, as above
+        wide = pa.decimal256(_WIDE_DIGITS, kind.scale)
+        return _double(pc.subtract(pc.cast(after, wide), pc.cast(before, wide)))
+    if pa.types.is_floating(kind):
         return pc.subtract(_double(after), _double(before))
     return pa.chunked_array([pa.nulls(len(before), pa.float64())])
 
 
+_WIDE_DIGITS = 75
+"""The digits of decimals whose difference Arrow can hold, which has 76; those of a table have up to 38."""
 _WRAPPING = 2.0**62
 """Below this absolute value, a difference of 64-bit integers does not wrap around."""
 

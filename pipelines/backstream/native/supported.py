@@ -8,7 +8,6 @@ differ.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from importlib.util import find_spec
 
 import sqlglot
 from sqlglot import exp
@@ -43,7 +42,7 @@ def reason_not_native(definition: Definition, columns: Mapping[str, str]) -> str
         definition: the definition.
         columns: the columns of the source, with their Spark SQL types.
     """
-    return _reason_not_installed() or next(_list_reasons(definition, columns), None)
+    return next(_list_reasons(definition, columns), None)
 
 
 def describe_engine(definition: Definition, columns: Mapping[str, str]) -> str:
@@ -111,12 +110,7 @@ def read_spec(definition: Definition, columns: Mapping[str, str], also: Iterable
 
 def reason_not_readable(definition: Definition, columns: Mapping[str, str]) -> str | None:
     """Return the reason why the native engine cannot read the records of a definition; None if it can."""
-    return _reason_not_installed() or next(_list_reading_reasons(definition, columns), None)
-
-
-def _reason_not_installed() -> str | None:
-    is_installed = find_spec("duckdb") is not None
-    return None if is_installed else "DuckDB is not installed (pip install 'backstream[native]')"
+    return next(_list_reading_reasons(definition, columns), None)
 
 
 def _list_reasons(definition: Definition, columns: Mapping[str, str]) -> Iterator[str]:

@@ -92,10 +92,7 @@ def _check_spark(part: str) -> Iterator[Finding]:
 
 
 def _check_native(part: str) -> Iterator[Finding]:
-    if find_spec("duckdb"):
-        yield ok(part, f"DuckDB {version('duckdb')}")
-    else:
-        yield warn(part, "no DuckDB, so Spark computes every definition", "pip install 'backstream[native]'")
+    yield ok(part, f"DuckDB {version('duckdb')}")
 
 
 def _check_settings(part: str) -> Iterator[Finding]:
