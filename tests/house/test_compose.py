@@ -206,8 +206,8 @@ def test_all_services_that_write_the_lake_mount_the_same_folder() -> None:
 def test_the_image_is_built_from_the_lock_with_the_extras_that_exist() -> None:
     synced = [run for run in instructions("RUN") if run.startswith("uv sync")]
     assert synced == [
-        "uv sync --locked --no-install-project --extra airflow --extra spark --extra native --extra postgres",
-        "uv sync --locked --extra airflow --extra spark --extra native --extra postgres",
+        "uv sync --locked --no-install-project --extra airflow --extra spark --extra postgres",
+        "uv sync --locked --extra airflow --extra spark --extra postgres",
     ]
     assert {"airflow", "spark", "native", "postgres"} <= PROJECT["optional-dependencies"].keys()
 

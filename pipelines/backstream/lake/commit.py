@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
@@ -14,6 +12,7 @@ from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update.snapshot import ManageSnapshots
 from sqlalchemy.exc import SQLAlchemyError
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from backstream.errors import CommitError, CountError, LedgerError
 from backstream.lake.catalog import is_catalog_error
@@ -49,20 +48,19 @@ def with_retries(what: str, attempt: Callable[[], Result]) -> Result:
     Raises:
         CommitError: if all attempts conflicted with other commits.
     """
-    last = CommitFailedException()
-    for retry in range(_ATTEMPTS):
-        try:
-            with note_attempt(what):
-                return attempt()
-        except CommitFailedException as error:
-            last = error
-            max_pause_s = min(_FIRST_PAUSE_S * 2**retry, _MAX_PAUSE_S)
-            time.sleep(random.uniform(0, max_pause_s))  # noqa: S311 - jitter, not a secret
-    if last.__cause__ is not None and is_catalog_error(last.__cause__):
-        last.__cause__.add_note(what)
-        raise last.__cause__
-    msg = f"could not {what}: all {_ATTEMPTS} attempts conflicted with other commits\n\nhint: try again"
-    raise CommitError(msg)
+    try:
+        return Retrying(
+            retry=retry_if_exception_type(CommitFailedException),
+            stop=stop_after_attempt(_ATTEMPTS),
+            wait=wait_random_exponential(_FIRST_PAUSE_S, _MAX_PAUSE_S),
+            reraise=True,
+        )(note_attempt(what)(attempt))
+    except CommitFailedException as error:
+        if error.__cause__ is not None and is_catalog_error(error.__cause__):
+            error.__cause__.add_note(what)
+            raise error.__cause__ from None
+        msg = f"could not {what}: all {_ATTEMPTS} attempts conflicted with other commits\n\nhint: try again"
+        raise CommitError(msg) from None
 
 
 def commit_snapshot(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -14,11 +12,12 @@ from sqlalchemy import inspect
 from sqlalchemy.engine import Engine, create_engine
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.pool import NullPool
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random
 
 from backstream.lake.catalog_address import CatalogAddress
 
 _MAX_ATTEMPTS = 8
-_MAX_PAUSE_S = 0.05
+_MAX_PAUSE_S = 0.2
 _OWNER_ONLY = 0o600
 
 
@@ -28,14 +27,13 @@ def create_sql_catalog(
     """Return a catalog after creating its tables and preparing it, while other processes do the same."""
     if (file := address.sqlite_file) is not None:
         _create_private_file(file)
-    for attempt in range(1, _MAX_ATTEMPTS):
-        try:
-            return _create_once(address, properties, prepare)
-        except DBAPIError as error:
-            if not _exists_already(error):
-                raise
-            time.sleep(random.uniform(0, _MAX_PAUSE_S * attempt))  # noqa: S311 - jitter, not a secret
-    return _create_once(address, properties, prepare)
+    retrying = Retrying(
+        retry=retry_if_exception(_exists_already),
+        stop=stop_after_attempt(_MAX_ATTEMPTS),
+        wait=wait_random(max=_MAX_PAUSE_S),
+        reraise=True,
+    )
+    return retrying(_create_once, address, properties, prepare)
 
 
 def find_sql_catalog(address: CatalogAddress, properties: Mapping[str, str]) -> SqlCatalog | None:
@@ -76,5 +74,7 @@ def _catalog(address: CatalogAddress, properties: Mapping[str, str], engine: Eng
     return catalog
 
 
-def _exists_already(error: DBAPIError) -> bool:
-    return isinstance(error, IntegrityError) or "already exists" in str(error.orig)
+def _exists_already(error: BaseException) -> bool:
+    return isinstance(error, DBAPIError) and (
+        isinstance(error, IntegrityError) or "already exists" in str(error.orig)
+    )

@@ -65,7 +65,6 @@ _PROJECT_FOLDERS = {
 _PASSWORD = re.compile(r"(://[^:/@]*:).*@")
 _SECRET_OPTION = re.compile(r"([?&][^=&]*(?:password|secret|token|key)[^=&]*=)[^&]*", re.IGNORECASE)
 _REFERENCE = re.compile(r"\$(\$?)\{(\w+)\}")
-_LINE = re.compile(r"(?:export\s+)?(\w+)\s*=\s*(.*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +172,7 @@ def _list_places(project: Path | None) -> list[tuple[str, dict[str, str]]]:
         return places
     dotenv = project / ".env"
     if dotenv.is_file():
-        places.append((str(dotenv), _without_empty(dict(_dotenv_variables(dotenv)))))
+        places.append((str(dotenv), _without_empty(_dotenv_variables(dotenv))))
     file = project / PROJECT_FILE
     defaults = {variable: str(project / name) for variable, name in _PROJECT_FOLDERS.items()}
     return [*places, (str(file), _file_variables(file, _merge(places))), (f"default of {project}", defaults)]
@@ -196,13 +195,11 @@ def _first_value(variable: str, places: Sequence[tuple[str, Mapping[str, str]]])
     return SettingValue(variable, None, "default")
 
 
-def _dotenv_variables(file: Path) -> Iterator[tuple[str, str]]:
-    """Yield the variables of a file with lines `NAME=value`; `#` starts a comment line, and quotes are removed."""
-    for line in file.read_text(encoding="utf-8").splitlines():
-        if match := _LINE.fullmatch(line.strip()):
-            name, text = match.groups()
-            is_quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
-            yield name, text[1:-1] if is_quoted else text
+def _dotenv_variables(file: Path) -> dict[str, str]:
+    """Return the variables of a file with lines `NAME=value`; a line without `=` has none."""
+    from dotenv import dotenv_values  # most projects have no such file
+
+    return {name: text for name, text in dotenv_values(file, interpolate=False).items() if text is not None}
 
 
 def _file_variables(file: Path, variables: Mapping[str, str]) -> dict[str, str]:

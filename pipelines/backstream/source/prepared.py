@@ -6,7 +6,6 @@ is in an object store, the prepared files are written there first, and the batch
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -155,9 +154,10 @@ class PreparedSource:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Lock the folder, so that two processes do not prepare the same files."""
+        from filelock import FileLock  # executors import this module, and have no such package
+
         self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / ".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with FileLock(self.folder / ".lock"):
             copy = HomeCopy.find(self.folder / _LISTING)
             if copy is None:
                 yield

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -197,7 +196,8 @@ def _file_row(file: InputFile, *, is_size_shared: bool) -> dict[str, str | int]:
 @contextmanager
 def _lock(folder: IndexFolder) -> Iterator[None]:
     """Lock the folder, so that parallel chunks don't read the same files twice. Results don't need the lock."""
+    from filelock import FileLock  # executors import this module, and have no such package
+
     folder.path.mkdir(parents=True, exist_ok=True)
-    with folder.lock.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with FileLock(folder.lock):
         yield

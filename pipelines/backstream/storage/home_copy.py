@@ -11,7 +11,6 @@ Of the prepared files of a source, a copy has the lists only. Tasks read the fil
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -43,7 +42,7 @@ _SHARED_FOLDERS = frozenset(
 _COPY = "@copy"
 _CHANGES = "changes"
 _STATE = "folders.json"
-_LOCK = "lock"
+_LOCK, _POLL_S = "lock", 0.005
 _PREPARED = "prepared"
 _DEPTHS = {"runs": 3, _PREPARED: 3}
 """The depth of the folders of runs and of prepared sources, which have folders in them."""
@@ -245,9 +244,10 @@ class HomeCopy:
     @contextmanager
     def _lock(self) -> Iterator[None]:
         """Exclude other threads and processes of this machine, which could replace a new file by an older one."""
+        from filelock import FileLock  # executors import this module, and have no such package
+
         self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / _LOCK).open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with FileLock(self.folder / _LOCK, poll_interval=_POLL_S):
             yield
 
 
