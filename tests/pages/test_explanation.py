@@ -7,14 +7,14 @@ import threading
 import pytest
 from tests.browser.visits import DAY_MS_OF_VISITS, TAMPERED, WINDOW, publish_visits, write_definition
 
+from backstream.charts.svg import Frame
+from backstream.charts.timelines import Dot, WindowTimeline, draw_window_timeline
 from backstream.eventtime.instants import HOUR_MS, MINUTE_MS
 from backstream.pages import explanation
 from backstream.pages.explanation import explanation_page
 from backstream.pages.render import Page
 from backstream.pages.store import PageStore
 from backstream.pages.time_limits import LimitedCalls
-from backstream.report.svg import Frame
-from backstream.report.timelines import Dot, WindowTimeline, draw_window_timeline
 from backstream.runs.home import Home
 from backstream.variables import HOME_VARIABLE
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tests.browser.seed import advice
 
+from backstream.charts.line_charts import draw_trend
 from backstream.errors import BackstreamError
 from backstream.eventtime.instants import HOUR_MS, MINUTE_MS, instant_ms
 from backstream.eventtime.intervals import Interval
@@ -22,7 +23,6 @@ from backstream.pages.render import note_page
 from backstream.pages.reprocess import ReprocessForm, next_day
 from backstream.pages.store import cached_by_mtime
 from backstream.pages.watermark import draw_curve, draw_holders, load_curve, parse_delay_ms
-from backstream.report.line_charts import draw_trend
 from backstream.runs.home import Home
 
 

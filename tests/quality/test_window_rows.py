@@ -13,6 +13,9 @@ import pandas as pd
 import pytest
 from tests.quality.test_audit_frame import definition, plan
 
+from backstream.charts.band_chart import draw_band
+from backstream.charts.bar_charts import late_chart, volume_chart
+from backstream.charts.completeness_map import ChartRange, find_gaps, time_grid
 from backstream.definition.run_sections import Bands, Quality
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS, instant_ms, instant_text
 from backstream.eventtime.intervals import Interval
@@ -21,9 +24,6 @@ from backstream.quality.bands import READ_OF_WINDOWS, WEEK_MS, add_bands, bands_
 from backstream.quality.gate import evaluate_suite
 from backstream.quality.gx_adapter import ExpectationFrames
 from backstream.quality.window_rows import clip_rows, count_windows, cut_rows, list_windows, starts_ms, to_instants
-from backstream.report.band_chart import draw_band
-from backstream.report.bar_charts import late_chart, volume_chart
-from backstream.report.completeness_map import ChartRange, find_gaps, time_grid
 from backstream.report.figures import compute_totals, delivery_texts
 from backstream.workflow.dataset_state import compute_day_totals
 

@@ -6,8 +6,8 @@ import re
 
 import pandas as pd
 
+from backstream.charts.band_chart import draw_band
 from backstream.eventtime.instants import HOUR_MS, instant_ms
-from backstream.report.band_chart import draw_band
 
 START_MS = instant_ms("2026-03-01", "start")
 

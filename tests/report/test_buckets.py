@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from backstream.charts.bar_charts import axis_step_ms, bucket_count, time_ticks
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, instant_ms
 from backstream.eventtime.intervals import Interval
-from backstream.report.bar_charts import axis_step_ms, bucket_count, time_ticks
 
 
 def span(since: str, until: str) -> Interval:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import re
 
-from backstream.report.svg import (
+from backstream.charts.svg import (
     Axis,
     Bar,
     BarChart,

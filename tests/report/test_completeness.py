@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pandas as pd
 
+from backstream.charts.completeness_map import ChartRange, day_hour_grid, find_gaps, legend_levels, time_grid
 from backstream.eventtime.instants import HOUR_MS, instant_ms
 from backstream.eventtime.intervals import Interval
-from backstream.report.completeness_map import ChartRange, day_hour_grid, find_gaps, legend_levels, time_grid
 
 SINCE_MS = instant_ms("2026-03-01", "since")
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from backstream import formatting
 from backstream.eventtime.instants import instant_ms
-from backstream.report import formatting
 
 
 @pytest.mark.parametrize(

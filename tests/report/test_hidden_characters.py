@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from backstream.charts.svg import share_bar
 from backstream.report.failing_rows import FailingRow
-from backstream.report.svg import share_bar
 from backstream.report.templating import template_environment
 from backstream.text import visible_text
 

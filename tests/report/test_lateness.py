@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pandas as pd
 
+from backstream.charts.bar_charts import LateChart, late_chart
 from backstream.definition.run_sections import Limits
 from backstream.eventtime.instants import HOUR_MS, instant_ms
 from backstream.eventtime.intervals import Interval
-from backstream.report.bar_charts import LateChart, late_chart
 
 SINCE_MS = instant_ms("2026-03-01", "since")
 

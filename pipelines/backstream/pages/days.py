@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from backstream.eventtime.instants import DAY_MS, utc_datetime
 from backstream.eventtime.intervals import Interval
+from backstream.formatting import count_of, share_text
 from backstream.lake.ledger import RunRow
-from backstream.report.formatting import count_of, share_text
 from backstream.runs.allowed_ranges import round_to_days
 from backstream.runs.dataset_state import DatasetState, DayIssue, DayTotals
 from backstream.runs.results import Verdict, undone_run_id

@@ -8,6 +8,8 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
+from backstream.charts.svg import Frame
+from backstream.charts.timelines import Dot, Mark, WindowTimeline, draw_window_timeline
 from backstream.errors import BackstreamError, PlanError, SpecError
 from backstream.eventtime.instants import MAX_MS, duration_text, epoch_ms, instant_ms, instant_text
 from backstream.lake.reader import load_window_rows
@@ -16,8 +18,6 @@ from backstream.pages.render import Page, note_page, page, query
 from backstream.pages.store import PageStore
 from backstream.pages.time_limits import LimitedCalls, NoResponseError
 from backstream.pages.views import unknown_dataset_page
-from backstream.report.svg import Frame
-from backstream.report.timelines import Dot, Mark, WindowTimeline, draw_window_timeline
 from backstream.runs.home import Home
 from backstream.runs.store import Runs
 from backstream.runs.table_schemas import RECORD_COUNT

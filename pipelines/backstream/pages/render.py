@@ -13,6 +13,8 @@ from urllib.parse import urlencode
 import jinja2
 from markupsafe import Markup
 
+from backstream import formatting
+from backstream.charts.line_charts import draw_trend
 from backstream.eventtime.instants import DAY_MS, SECOND_MS, instant_text
 from backstream.pages import days
 from backstream.pages.checks import CheckHistory
@@ -20,8 +22,6 @@ from backstream.pages.datasets import Dataset, sum_day_totals
 from backstream.pages.filters import Filter
 from backstream.pages.policy import policy
 from backstream.pages.runs import RunAddress
-from backstream.report import formatting
-from backstream.report.line_charts import draw_trend
 from backstream.report.templating import template_environment
 from backstream.workflow.preview.scaling import Estimate
 from backstream.workflow.preview.text import estimate_text

@@ -9,6 +9,7 @@ from functools import cached_property, lru_cache, partial, wraps
 from pathlib import Path
 from typing import TypeVar
 
+from backstream import formatting
 from backstream.errors import BackstreamError, CatalogError, StorageError
 from backstream.eventtime.instants import SECOND_MS, instant_text
 from backstream.lake import ledger, ledger_tables  # noqa: F401 - the limit of a call is not for imports
@@ -16,7 +17,6 @@ from backstream.lake.catalog_address import CatalogAddress
 from backstream.lake.ledger import RunRow
 from backstream.pages.checks import CheckRow
 from backstream.pages.time_limits import LimitedCalls, NoResponseError
-from backstream.report import formatting
 from backstream.runs.dataset_state import DatasetState, DayTotals, load_day_totals
 from backstream.runs.home import Home, RunFolder
 from backstream.runs.plan_summary import PlanSummary

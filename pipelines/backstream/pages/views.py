@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup, escape
 
+from backstream.charts.band_chart import draw_band
 from backstream.errors import BackstreamError, SpecError
 from backstream.eventtime.instants import DAY_MS, instant_ms, instant_text, utc_datetime
 from backstream.pages import datasets, days
@@ -27,7 +28,6 @@ from backstream.pages.runs import RunAddress, page_head
 from backstream.pages.store import PageStore
 from backstream.pages.watermark import draw_curve, draw_holders, load_curve, parse_delay_ms
 from backstream.pages.windows import count_changes_by_run, day_windows, find_newest_audited, load_recent_windows
-from backstream.report.band_chart import draw_band
 from backstream.runs.dag_names import dataset_of_dag
 from backstream.runs.home import Home
 from backstream.workflow.plan.allowed_ranges import find_possible_days

@@ -13,13 +13,13 @@ from typing import Any
 
 from markupsafe import Markup
 
+from backstream.charts.line_charts import ChartMark, DelayCurveChart, StepLine, draw_delay_curve
+from backstream.charts.svg import Axis, Frame
+from backstream.charts.timelines import PartitionLine, PartitionTimeline, draw_partition_timeline
 from backstream.errors import BackstreamError, SpecError
 from backstream.eventtime.instants import MINUTE_MS, duration_ms, instant_ms
 from backstream.eventtime.watermark_holders import Span, WatermarkHolder
-from backstream.report.formatting import duration_words, limit_text, share_text
-from backstream.report.line_charts import ChartMark, DelayCurveChart, StepLine, draw_delay_curve
-from backstream.report.svg import Axis, Frame
-from backstream.report.timelines import PartitionLine, PartitionTimeline, draw_partition_timeline
+from backstream.formatting import duration_words, limit_text, share_text
 from backstream.runs.home import Home
 from backstream.storage.files import load_json
 

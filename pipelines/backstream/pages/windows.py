@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow.compute as pc
 from markupsafe import Markup
 
+from backstream.charts import completeness_map, svg
 from backstream.errors import BackstreamError
 from backstream.eventtime.instants import DAY_MS, utc_datetime
 from backstream.eventtime.intervals import Interval
@@ -19,7 +20,6 @@ from backstream.lake.reader import load_published_rows
 from backstream.pages.days import CalendarDay
 from backstream.pages.store import PageStore
 from backstream.quality.window_rows import clip_rows, count_windows, cut_rows, list_windows, starts_ms, steps_ms
-from backstream.report import completeness_map, svg
 from backstream.runs.home import Home, RunFolder
 from backstream.runs.table_schemas import RESTATEMENTS
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 import pandas as pd
 from markupsafe import Markup
 
+from backstream.charts import bar_charts, completeness_map, svg
+from backstream.charts.band_chart import BandChart, draw_band
 from backstream.definition.model import Definition
-from backstream.report import bar_charts, completeness_map, delay_histogram, figures, svg
-from backstream.report.band_chart import BandChart, draw_band
-from backstream.report.formatting import count_of
+from backstream.formatting import count_of
+from backstream.report import delay_histogram, figures
 from backstream.report.run_context import RunContext, largest_changes
 from backstream.runs.plan import Mode, Plan
 from backstream.text import share_text

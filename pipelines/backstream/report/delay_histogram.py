@@ -9,13 +9,13 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
+from backstream.charts.svg import Axis, Bar, BarChart, Line
 from backstream.definition.model import Definition
 from backstream.definition.result_sections import SessionWindow
 from backstream.errors import PlanError
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
-from backstream.report.formatting import count_of, duration_words
+from backstream.formatting import count_of, duration_words
 from backstream.report.run_context import DelayCounts
-from backstream.report.svg import Axis, Bar, BarChart, Line
 from backstream.runs.plan import Plan
 from backstream.source.reader import READERS, scan_row_groups
 from backstream.source.time_columns import Longs, TimeColumn

@@ -9,7 +9,7 @@ from backstream.definition.run_sections import Quality
 from backstream.definition.watermark_sections import WatermarkSection
 from backstream.eventtime.emission import EmissionModel
 from backstream.eventtime.watermark_generators import StrategyKind
-from backstream.report.formatting import count_of, duration_words, limit_text
+from backstream.formatting import count_of, duration_words, limit_text
 from backstream.runs.input_notes import describe_gaps, describe_inputs
 from backstream.runs.manifest import load_manifests
 from backstream.runs.plan import ArrivalOrder, Mode, Plan

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from backstream.errors import SpecError
 from backstream.eventtime.instants import instant_ms, instant_text
-from backstream.report.formatting import minute_text
+from backstream.formatting import minute_text
 from backstream.runs.dag_names import BACKFILL, dag_id_of
 from backstream.runs.results import Audit, Check, CheckOutcome
 from backstream.text import visible_line

@@ -12,8 +12,8 @@ from backstream.definition.result_sections import CumulateWindow, SessionWindow,
 from backstream.eventtime.instants import duration_text
 from backstream.eventtime.records import Fate
 from backstream.eventtime.windows import Cumulate, Sliding
+from backstream.formatting import count_of, count_text, duration_words, minute_text, share_text
 from backstream.quality.window_rows import count_windows
-from backstream.report.formatting import count_of, count_text, duration_words, minute_text, share_text
 from backstream.runs.manifest import Manifest, sum_fates
 from backstream.runs.plan import Plan
 from backstream.runs.results import Audit, Check, CheckOutcome, Publication

@@ -13,8 +13,9 @@ from urllib.parse import urlencode
 import pandas as pd
 
 import backstream
+from backstream import formatting
 from backstream.definition.model import Definition
-from backstream.report import chart_layout, descriptions, figures, formatting
+from backstream.report import chart_layout, descriptions, figures
 from backstream.report.run_context import RunContext, compute_forecasts
 from backstream.report.templating import template_environment
 from backstream.runs.manifest import Manifest

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from statistics import median, quantiles
 from typing import Any
 
+from backstream.formatting import count_of, count_text, seconds_text
 from backstream.lake.diff import WINDOW, AggregateChange, ChangeTotals
 from backstream.lake.ledger import RunRow
-from backstream.report.formatting import count_of, count_text, seconds_text
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Plan
 from backstream.runs.results import CheckOutcome, LaterAudit, Receipt

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from backstream.charts.completeness_map import range_words
 from backstream.definition.model import Definition
 from backstream.eventtime.instants import instant_text
-from backstream.report.completeness_map import range_words
+from backstream.formatting import change_text, count_of, count_text, sentence
 from backstream.report.descriptions import describe_publication, reason_not_published
 from backstream.report.failing_rows import list_failing_rows
 from backstream.report.figures import FATE_WORDS, FATES, sort_by_severity
-from backstream.report.formatting import change_text, count_of, count_text, sentence
 from backstream.report.run_context import ChangeSummary, RunContext, largest_changes
 from backstream.runs.manifest import Manifest, sum_fates
 from backstream.runs.plan import Plan

@@ -8,10 +8,12 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup, escape
 
+from backstream import formatting
+from backstream.charts import completeness_map
 from backstream.errors import SpecError
 from backstream.eventtime.instants import epoch_ms, instant_ms
 from backstream.eventtime.intervals import Interval
-from backstream.report import completeness_map, failing_rows, figures, formatting
+from backstream.report import failing_rows, figures
 from backstream.report.run_context import largest_changes
 from backstream.text import visible_line
 

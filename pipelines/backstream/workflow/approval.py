@@ -9,10 +9,10 @@ from typing import Any
 
 from backstream.definition.loader import parse_definition
 from backstream.eventtime.instants import SECOND_MS, epoch_ms
+from backstream.formatting import change_text, count_of, minute_text, value_text
 from backstream.lake.diff import AggregateChange
 from backstream.lake.ledger import record_run
 from backstream.report.failing_rows import FailingRow, list_failing_rows
-from backstream.report.formatting import change_text, count_of, minute_text, value_text
 from backstream.report.run_context import largest_changes
 from backstream.runs.plan import Plan
 from backstream.runs.progress import Phase, begin_phase, keep_phase

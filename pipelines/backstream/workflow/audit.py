@@ -22,6 +22,7 @@ from backstream.definition.model import Definition
 from backstream.definition.run_sections import Quality
 from backstream.errors import BackstreamError, QualityError
 from backstream.eventtime.instants import DAY_MS, SECOND_MS
+from backstream.formatting import second_text
 from backstream.lake.ledger import list_runs, record_checks, record_run
 from backstream.lake.publication.staged_files import check_staged_files, require_complete_staging
 from backstream.lake.scans import count_rows_by_day
@@ -29,7 +30,6 @@ from backstream.native.small_files import columns_by_group
 from backstream.quality.evidence import READ_OF_QUARANTINE, RunEvidence, count_unreadable
 from backstream.quality.gate import evaluate_suite
 from backstream.quality.suites import hash_expectations
-from backstream.report.formatting import second_text
 from backstream.runs.dataset_state import write_day_totals
 from backstream.runs.input_files import SHOWN
 from backstream.runs.input_notes import REMOVED_HINT

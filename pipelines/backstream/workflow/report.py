@@ -13,10 +13,10 @@ from backstream.definition.loader import parse_definition
 from backstream.definition.model import Definition
 from backstream.errors import BackstreamError
 from backstream.eventtime.instants import SECOND_MS
+from backstream.formatting import second_text
 from backstream.lake.ledger import RunRow, list_checks, list_runs
 from backstream.lake.snapshots import TableState
 from backstream.report.delay_histogram import count_delays
-from backstream.report.formatting import second_text
 from backstream.report.html import render_report
 from backstream.report.run_context import ChangeSummary, RunContext
 from backstream.report.summary import RunSummary

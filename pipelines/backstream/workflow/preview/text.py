@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from backstream.eventtime.instants import instant_text
 from backstream.eventtime.intervals import Interval
-from backstream.report.formatting import bytes_text, change_text, count_of, seconds_text
+from backstream.formatting import bytes_text, change_text, count_of, seconds_text
 from backstream.text import align_cells
 from backstream.workflow.preview.result import Preview, RunCost
 from backstream.workflow.preview.scaling import Estimate

@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
+from backstream.charts.bar_charts import count_scale, time_ticks
+from backstream.charts.svg import Axis, Frame, draw_axes
 from backstream.eventtime.instants import DAY_MS
 from backstream.eventtime.intervals import Interval
+from backstream.formatting import at_text, count_of, count_text
 from backstream.quality.bands import sum_by_window_start
 from backstream.quality.window_rows import Longs, count_windows, list_windows, starts_ms
-from backstream.report.bar_charts import count_scale, time_ticks
-from backstream.report.formatting import at_text, count_of, count_text
-from backstream.report.svg import Axis, Frame, draw_axes
 
 _WIDE, _NARROW = Frame(56, 6, 1_066, 170), Frame(56, 6, 290, 150)
 _WIDE_LABELS, _NARROW_LABELS = 10, 3

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from backstream.charts.svg import Axis, Bar, BarChart, Line
 from backstream.definition.run_sections import Limits
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, epoch_ms, utc_datetime
 from backstream.eventtime.intervals import Interval
-from backstream.quality.window_rows import Longs, cut_rows
-from backstream.report.formatting import (
+from backstream.formatting import (
     at_text,
     count_of,
     count_text,
@@ -23,7 +23,7 @@ from backstream.report.formatting import (
     share_text,
     short_day_text,
 )
-from backstream.report.svg import Axis, Bar, BarChart, Line
+from backstream.quality.window_rows import Longs, cut_rows
 
 _STEPS_MS = tuple(
     count * unit_ms

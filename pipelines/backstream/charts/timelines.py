@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from backstream.charts.svg import Frame, svg_number
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, instant_text
 from backstream.eventtime.watermark_holders import Span
-from backstream.report.svg import Frame, svg_number
 from backstream.text import visible_line
 
 _PARTITIONS = Markup('<svg class="chart partitions" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>')

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from backstream.charts.svg import Axis, Frame, svg_number
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
-from backstream.report.svg import Axis, Frame, svg_number
 
 _SVG = Markup('<svg class="chart {}" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>')
 _PATH = Markup('<path class="{}" d="{}"/>')

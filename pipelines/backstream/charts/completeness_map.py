@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from backstream.charts.bar_charts import axis_step_ms, bucket_count, bucket_edges_ms, time_ticks
+from backstream.charts.svg import Axis, HeatCell, HeatGrid
 from backstream.eventtime.instants import DAY_MS, HOUR_MS
 from backstream.eventtime.intervals import Interval
+from backstream.formatting import at_text, count_of, count_text, day_text, duration_words
 from backstream.quality.window_rows import cut_rows
-from backstream.report.bar_charts import axis_step_ms, bucket_count, bucket_edges_ms, time_ticks
-from backstream.report.formatting import at_text, count_of, count_text, day_text, duration_words
-from backstream.report.svg import Axis, HeatCell, HeatGrid
 
 _LEVELS = (
     ("c5", "complete", 0.995),

@@ -1,0 +1,1 @@
+"""Draw charts as inline SVG, for the report of a run and for the pages."""
