@@ -53,7 +53,7 @@ def test_a_window_lists_its_rows_with_links(records: PageStore) -> None:
 def test_a_row_has_its_records_firings_and_time_line(records: PageStore) -> None:
     page = explain(records, WINDOW, "page=home").html
     assert "Confirmed" in page
-    assert page.count('<svg class="chart timeline"') == 2
+    assert page.count('<svg class="chart timeline"') == 1
     assert (
         'aria-label="Records by arrival and event time: 3 on time, 1 duplicate, 1 late, 1 dropped; 2 firings"'
         in page

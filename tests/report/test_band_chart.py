@@ -28,10 +28,9 @@ def test_a_window_outside_its_band_has_a_mark_and_a_text() -> None:
 
     assert chart is not None
     assert (chart.windows, chart.outside) == (4, 1)
-    for drawn in (chart.wide, chart.narrow):
-        assert len(re.findall("<circle", drawn)) == 1
-        assert "2026-03-01 02:00 UTC: 30 events, usual are 8 to 12" in drawn
-        assert len(re.findall('class="band"', drawn)) == 1
+    assert len(re.findall("<circle", chart.chart)) == 1
+    assert "2026-03-01 02:00 UTC: 30 events, usual are 8 to 12" in chart.chart
+    assert len(re.findall('class="band"', chart.chart)) == 1
 
 
 def test_a_window_without_a_band_interrupts_it_and_is_never_outside() -> None:
@@ -41,7 +40,7 @@ def test_a_window_without_a_band_interrupts_it_and_is_never_outside() -> None:
 
     assert chart is not None
     assert (chart.windows, chart.outside) == (2, 0)
-    assert len(re.findall('class="band"', chart.wide)) == 2
+    assert len(re.findall('class="band"', chart.chart)) == 2
 
 
 def test_without_any_band_there_is_no_chart() -> None:

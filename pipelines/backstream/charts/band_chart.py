@@ -11,33 +11,29 @@ import pandas as pd
 from markupsafe import Markup
 
 from backstream.charts.bar_charts import count_scale, time_ticks
-from backstream.charts.svg import Axis, Frame, draw_axes
+from backstream.charts.svg import Axis, Frame, draw_axes, draw_dot, draw_path, join, svg_number
 from backstream.eventtime.instants import DAY_MS
 from backstream.eventtime.intervals import Interval
 from backstream.formatting import at_text, count_of, count_text
 from backstream.quality.bands import sum_by_window_start
 from backstream.quality.window_rows import Longs, count_windows, list_windows, starts_ms
 
-_WIDE, _NARROW = Frame(56, 6, 1_066, 170), Frame(56, 6, 290, 150)
-_WIDE_LABELS, _NARROW_LABELS = 10, 3
+_FRAME, _LABELS = Frame(56, 6, 1_066, 170), 10
 _MAX_WINDOWS = 28 * 24
 """More windows than an hour in four weeks are too many for one chart."""
 _STEP = 24
 """The distance of the parts of a range among which the shown part is chosen, in windows."""
 _MAX_TITLES = 40
-_PATH = Markup('<path class="{}" d="{}"/>')
-_DOT = Markup('<circle class="outside" cx="{}" cy="{}" r="3.5"><title>{}</title></circle>')
 
 
 @dataclass(frozen=True, slots=True)
 class BandChart:
-    """The events of windows with their band, in two widths; `windows` of all, and those `outside` of their band.
+    """The events of windows with their band; `windows` of all, and those `outside` of their band.
 
     If the range has too many windows, `shown` is the part of it with the most windows outside.
     """
 
-    wide: Markup
-    narrow: Markup
+    chart: Markup
     shown: Interval
     windows: int
     outside: int
@@ -69,12 +65,8 @@ def draw_band(frame: pd.DataFrame | None) -> BandChart | None:
     shown = _list_points(_select(rows))
     step_ms = min((after.start_ms - before.start_ms for before, after in pairwise(shown)), default=DAY_MS)
     span = Interval(shown[0].start_ms, shown[-1].start_ms + step_ms)
-    wide, narrow = (
-        _draw(shown, span, step_ms, place, labels)
-        for place, labels in ((_WIDE, _WIDE_LABELS), (_NARROW, _NARROW_LABELS))
-    )
     banded, outside = rows[rows["has_band"]], rows[rows["is_outside"]]
-    return BandChart(wide, narrow, span, count_windows(banded), count_windows(outside))
+    return BandChart(_draw(shown, span, step_ms), span, count_windows(banded), count_windows(outside))
 
 
 def _sum_rows(frame: pd.DataFrame) -> pd.DataFrame:
@@ -137,28 +129,31 @@ def _find_start(ends: Longs, outside: Longs) -> int:
     return int(starts[counts == counts.max()].max())
 
 
-def _draw(points: Sequence[_Point], span: Interval, step_ms: int, place: Frame, labels: int) -> Markup:
+def _draw(points: Sequence[_Point], span: Interval, step_ms: int) -> Markup:
     highest = max(max(point.events, point.band[1] if point.band else 0) for point in points)
     top, ticks = count_scale(max(1, round(highest)))
-    per_ms = place.width / (span.end_ms - span.start_ms)
+    per_ms = _FRAME.width / (span.end_ms - span.start_ms)
+
+    def place(point: _Point, value: float) -> tuple[float, float]:
+        x = _FRAME.left + (point.start_ms + step_ms / 2 - span.start_ms) * per_ms
+        return x, _FRAME.bottom - value * _FRAME.height / top
 
     def at(point: _Point, value: float) -> str:
-        x = place.left + (point.start_ms + step_ms / 2 - span.start_ms) * per_ms
-        return f"{x:.1f} {place.bottom - value * place.height / top:.1f}"
+        return " ".join(map(svg_number, place(point, value)))
 
-    bands = Markup("").join(
-        _PATH.format("band", _area([(at(point, low), at(point, high)) for point, low, high in part]))
+    bands = join(
+        draw_path("band", _area([(at(point, low), at(point, high)) for point, low, high in part]))
         for part in _list_parts(points)
     )
-    line = _PATH.format("events", "M" + "L".join(at(point, point.events) for point in points))
+    line = draw_path("events", "M" + "L".join(at(point, point.events) for point in points))
     outside = [point for point in points if point.is_outside]
-    dots = Markup("").join(_DOT.format(*at(point, point.events).split(), _title(point)) for point in outside)
-    unit = place.width / max(1, (span.end_ms - span.start_ms) // step_ms)
-    x_ticks = tuple((position * unit, label) for position, label in time_ticks(span, step_ms, labels))
+    dots = join(draw_dot("outside", *place(point, point.events), 3.5, _title(point)) for point in outside)
+    unit = _FRAME.width / max(1, (span.end_ms - span.start_ms) // step_ms)
+    x_ticks = tuple((position * unit, label) for position, label in time_ticks(span, step_ms, _LABELS))
     label = f"Events of windows with the band of past weeks: {count_of(len(outside), 'window')} outside"
     listed = [_title(point) for point in outside[:_MAX_TITLES]]
-    x, y = Axis("window start (UTC)", x_ticks), Axis("events", ticks)
-    return draw_axes("; ".join([label, *listed]), x, y, top, place, bands + line + dots)
+    axes = (Axis("window start (UTC)", x_ticks), Axis("events", ticks))
+    return draw_axes("bands", "; ".join([label, *listed]), axes, top, _FRAME, bands + line + dots)
 
 
 def _list_parts(points: Sequence[_Point]) -> list[list[tuple[_Point, float, float]]]:

@@ -11,14 +11,9 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from backstream.charts.svg import Axis, Frame, svg_number
+from backstream.charts.svg import Axis, Frame, draw_axes, draw_line, draw_path, draw_svg, join, svg_number
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 
-_SVG = Markup('<svg class="chart {}" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>')
-_PATH = Markup('<path class="{}" d="{}"/>')
-_TEXT = Markup('<text class="{}" x="{}" y="{}" text-anchor="{}"{}>{}</text>')
-_LINE = Markup('<line class="{}" x1="{}" y1="{}" x2="{}" y2="{}"/>')
-_NONE = Markup("")
 _TREND = (240, 44)
 _ROUND_MS = (
     0,
@@ -70,9 +65,8 @@ def draw_trend(values: Sequence[float], label: str, lowest: float = 0.0) -> Mark
         points.append((width, points[0][1]))
     line = "M" + "L".join(f"{svg_number(x)} {svg_number(y)}" for x, y in points)
     area = f"{line}L{width} {height}L0 {height}Z"
-    return _SVG.format(
-        "trend", width, height, label, _PATH.format("area", area) + _PATH.format("stroke", line)
-    ).replace(Markup("<svg "), Markup('<svg preserveAspectRatio="none" '))
+    content = draw_path("area", area) + draw_path("stroke", line)
+    return draw_svg("trend", _TREND, label, content, is_stretched=True)
 
 
 def draw_delay_curve(chart: DelayCurveChart, frame: Frame) -> Markup:
@@ -83,38 +77,20 @@ def draw_delay_curve(chart: DelayCurveChart, frame: Frame) -> Markup:
     def x_of(at_ms: int) -> float:
         return frame.left + frame.width * min(1.0, _magnitude(at_ms) / most)
 
-    right = frame.left + frame.width
-    grid = _NONE.join(
-        _line("grid", frame.left, frame.bottom - at * scale, right, frame.bottom - at * scale)
-        + _text("tick", frame.left - 5, frame.bottom - at * scale + 3.5, label, "end")
-        for at, label in chart.y.ticks
-    )
-    ticks = _NONE.join(
-        _text("tick", x, frame.bottom + 14, label)
-        for x, label in _with_room(
-            [(x_of(at_ms), _delay_text(at_ms)) for at_ms in _ROUND_MS if at_ms <= chart.most_ms]
-        )
-    )
-    lines = _NONE.join(
-        _PATH.format(
+    ticks = _with_room([(x_of(at_ms), _delay_text(at_ms)) for at_ms in _ROUND_MS if at_ms <= chart.most_ms])
+    x = Axis(chart.x_title, tuple((at - frame.left, label) for at, label in ticks))
+    lines = join(
+        draw_path(
             line.style,
-            _step_path([x_of(at) for at in line.at_ms], [frame.bottom - v * scale for v in line.values], right),
+            _step_path(
+                [x_of(at) for at in line.at_ms], [frame.bottom - v * scale for v in line.values], frame.right
+            ),
         )
         for line in chart.lines
     )
-    marks = _NONE.join(
-        _line(mark.style, x_of(mark.at_ms), frame.top, x_of(mark.at_ms), frame.bottom) for mark in chart.marks
-    )
-    return _with_axis_titles(chart, frame, grid + ticks + lines + marks)
-
-
-def _with_axis_titles(chart: DelayCurveChart, frame: Frame, content: Markup) -> Markup:
-    middle = frame.top + frame.height / 2
-    turn = Markup(' transform="rotate(-90 {} {})"').format(10, svg_number(middle))
-    titles = _text("axis", frame.left + frame.width / 2, frame.bottom + 32, chart.x_title)
-    titles += _text("axis", 10, middle, chart.y.title, "middle", turn)
-    width, height = svg_number(frame.left + frame.width + 8), svg_number(frame.bottom + 38)
-    return _SVG.format("curve", width, height, chart.label, content + titles)
+    places = ((mark.style, x_of(mark.at_ms)) for mark in chart.marks)
+    marks = join(draw_line(style, at, frame.top, at, frame.bottom) for style, at in places)
+    return draw_axes("curve", chart.label, (x, chart.y), chart.top, frame, lines + marks)
 
 
 def _step_path(xs: Sequence[float], ys: Sequence[float], right: float) -> str:
@@ -145,11 +121,3 @@ def _delay_text(at_ms: int) -> str:
         if at_ms >= unit_ms:
             return f"{at_ms // unit_ms} {name}"
     return "0"
-
-
-def _text(style: str, x: float, y: float, text: str, anchor: str = "middle", more: Markup = _NONE) -> Markup:
-    return _TEXT.format(style, svg_number(x), svg_number(y), anchor, more, text)
-
-
-def _line(style: str, x1: float, y1: float, x2: float, y2: float) -> Markup:
-    return _LINE.format(style, svg_number(x1), svg_number(y1), svg_number(x2), svg_number(y2))

@@ -7,24 +7,26 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from backstream.charts.svg import Frame, svg_number
+from backstream.charts.svg import (
+    Frame,
+    draw_chart,
+    draw_dot,
+    draw_line,
+    draw_path,
+    draw_rect,
+    draw_svg,
+    draw_text,
+    join,
+    svg_number,
+)
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, instant_text
 from backstream.eventtime.watermark_holders import Span
 from backstream.text import visible_line
 
-_PARTITIONS = Markup('<svg class="chart partitions" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>')
-_BAR = Markup('<rect class="{}" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>')
-_TICK = Markup('<text class="tick" x="{}" y="{}" text-anchor="{}">{}</text>')
 _ROW, _NAME, _DELIVERY, _HOLD = 40.0, 15.0, 9.0, 8.0  # heights in SVG units
 _MAX_NAME = 60
 _MIN_WIDTH = 1.0
-_WINDOW = Markup('<svg class="chart timeline" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>')
-_TEXT = Markup('<text class="{}" x="{}" y="{}" text-anchor="{}">{}</text>')
 _NONE = Markup("")
-_DOT = Markup('<circle class="fate-{}" cx="{}" cy="{}" r="4"><title>{}</title></circle>')
-_LINE = Markup('<line class="{}" x1="{}" y1="{}" x2="{}" y2="{}"/>')
-_MARK = Markup('<line class="{}" x1="{}" y1="{}" x2="{}" y2="{}"><title>{}</title></line>')
-_PATH = Markup('<path class="{}" d="{}"/>')
 _MARGIN = 0.04
 _STEPS_MS = (
     *(count * SECOND_MS for count in (1, 5, 15)),
@@ -72,15 +74,13 @@ def draw_partition_timeline(timeline: PartitionTimeline, left: float, width: flo
         top = number * _ROW
         name = visible_line(line.name)
         shown = name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…"
-        content += _TICK.format(svg_number(left), svg_number(top + _NAME - 3), "start", shown)
+        content += draw_text("tick", left, top + _NAME - 3, shown, "start")
         for span in _deliveries(timeline, line.silences):
             content += _bar(scale, "delivers", span, top + _NAME, _DELIVERY, f"{name} delivers")
         for span in line.holds:
             content += _bar(scale, "holds", span, top + _NAME + _DELIVERY, _HOLD, f"{name} holds the watermark")
     content += scale.draw_axis("arrival (UTC)")
-    return _PARTITIONS.format(
-        svg_number(left + width + 40), svg_number(frame.bottom + 38), visible_line(timeline.label), content
-    )
+    return draw_svg("partitions", (left + width + 40, frame.bottom + 38), timeline.label, content)
 
 
 def _deliveries(timeline: PartitionTimeline, silences: Sequence[Span]) -> list[Span]:
@@ -98,7 +98,7 @@ def _deliveries(timeline: PartitionTimeline, silences: Sequence[Span]) -> list[S
 def _bar(scale: _TimeScale, style: str, span: Span, top: float, height: float, title: str) -> Markup:
     start, end = (scale.x_of(at_ms) for at_ms in span)
     box = (start, top, max(_MIN_WIDTH, end - start), height)
-    return _BAR.format(style, *map(svg_number, box), title)
+    return draw_rect(style, box, title)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,32 +150,24 @@ def draw_window_timeline(timeline: WindowTimeline, frame: Frame) -> Markup:
         inside = min(max(event_ms, low_ms), high_ms)
         return frame.bottom - (inside - low_ms) / (high_ms - low_ms) * frame.height
 
-    right = frame.left + frame.width
     levels = {timeline.start_ms: "window start", timeline.end_ms: "window end"}
     if timeline.kept_until_ms > timeline.end_ms:
         levels[timeline.kept_until_ms] = "allowed lateness"
     content = _NONE
     for level_ms, name in levels.items():
-        y = svg_number(y_of(level_ms))
-        style = "hard" if level_ms == timeline.end_ms else "soft"
-        content += _LINE.format(style, svg_number(frame.left), y, svg_number(right), y)
-        content += _TEXT.format("tick", svg_number(right - 3), svg_number(y_of(level_ms) - 4), "end", name)
-        content += _TEXT.format(
-            "tick", svg_number(frame.left - 5), svg_number(y_of(level_ms) + 4), "end", _clock_text(level_ms)
-        )
+        y, style = y_of(level_ms), "hard" if level_ms == timeline.end_ms else "soft"
+        content += draw_line(style, frame.left, y, frame.right, y)
+        content += draw_text("tick", frame.right - 3, y - 4, name, "end")
+        content += draw_text("tick", frame.left - 5, y + 4, _clock_text(level_ms), "end")
     for mark in timeline.marks:
-        x = svg_number(scale.x_of(mark.at_ms))
-        content += _MARK.format(
-            mark.style, x, svg_number(frame.top), x, svg_number(frame.bottom), visible_line(mark.title)
-        )
+        x = scale.x_of(mark.at_ms)
+        content += draw_line(mark.style, x, frame.top, x, frame.bottom, mark.title)
     if timeline.watermarks:
-        content += _PATH.format("watermark-line", _watermark_path(timeline.watermarks, scale, y_of))
+        content += draw_path("watermark-line", _watermark_path(timeline.watermarks, scale, y_of))
     for dot in timeline.dots:
-        x, y = svg_number(scale.x_of(dot.arrival_ms)), svg_number(y_of(dot.event_ms))
-        content += _DOT.format(dot.fate, x, y, visible_line(dot.title))
+        content += draw_dot(f"fate-{dot.fate}", scale.x_of(dot.arrival_ms), y_of(dot.event_ms), 4, dot.title)
     content += scale.draw_axis("arrival (UTC)")
-    width, height = svg_number(right + 8), svg_number(frame.bottom + 38)
-    return _WINDOW.format(width, height, visible_line(timeline.label), content)
+    return draw_chart("timeline", frame, timeline.label, content)
 
 
 def _watermark_path(watermarks: Sequence[tuple[int, int]], scale: _TimeScale, y_of: Callable[[int], float]) -> str:
@@ -195,7 +187,7 @@ def _watermark_path(watermarks: Sequence[tuple[int, int]], scale: _TimeScale, y_
         path += f"H{svg_number(x)}V{svg_number(y)}"
         last_x, last_y = x, y
     if last_y is not None:
-        path += f"H{svg_number(scale.frame.left + scale.frame.width)}"
+        path += f"H{svg_number(scale.frame.right)}"
     return path
 
 
@@ -223,16 +215,11 @@ class _TimeScale:
         """Return the line, its labels, and a title below the frame."""
         frame, is_long = self.frame, self.last_ms - self.first_ms > _MAX_SPAN_WITH_CLOCK_MS
         text = _date_text if is_long else _clock_text
-        ticks = _NONE.join(
-            _TEXT.format(
-                "tick", svg_number(self.x_of(at_ms)), svg_number(frame.bottom + 14), "middle", text(at_ms)
-            )
-            for at_ms in self._ticks_ms()
+        ticks = join(
+            draw_text("tick", self.x_of(at_ms), frame.bottom + 14, text(at_ms)) for at_ms in self._ticks_ms()
         )
-        ends = (frame.left, frame.bottom, frame.left + frame.width, frame.bottom)
-        middle, below = svg_number(frame.left + frame.width / 2), svg_number(frame.bottom + 32)
-        line = _LINE.format("grid", *map(svg_number, ends))
-        return line + ticks + _TEXT.format("axis", middle, below, "middle", title)
+        line = draw_line("grid", frame.left, frame.bottom, frame.right, frame.bottom)
+        return line + ticks + draw_text("axis", frame.left + frame.width / 2, frame.bottom + 32, title)
 
     def _ticks_ms(self) -> Iterator[int]:
         """Yield round instants with room for their labels."""

@@ -40,7 +40,7 @@ _NOT_FOUND, _UNAVAILABLE = 404, 503
 _LATER = "Open this page again when the catalog responds."
 _EXPLANATIONS = LimitedCalls("the recomputation of the row", limit_s=3.0)
 """Beside the limit of the catalog, so that the page responds within five seconds."""
-_WIDE, _NARROW = Frame(96, 12, 1_000, 260), Frame(88, 12, 250, 220)
+_FRAME = Frame(96, 12, 1_000, 260)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ def _list_row(dag_id: str, row: Mapping[str, Any], names: Sequence[str]) -> _Lis
 def _row_page(found: datasets.Dataset, window: str, explanation: Explanation, notice: str) -> Page:
     target, again = explanation.target.window, explanation.recomputed
     fates = [(fate, count) for fate, count in count_record_fates(explanation).items()]
-    timelines = [draw_window_timeline(_timeline(explanation), frame) for frame in (_WIDE, _NARROW)]
+    timeline = draw_window_timeline(_timeline(explanation), _FRAME)
     return page(
         "explanation.html",
         title=f"{found.name}: {instant_text(target.start_ms)}",
@@ -184,7 +184,7 @@ def _row_page(found: datasets.Dataset, window: str, explanation: Explanation, no
         row=row_text(explanation),
         fates=fates,
         has_watermarks=is_replay(explanation),
-        timelines=timelines if again.records else None,
+        timeline=timeline if again.records else None,
         records=list(list_record_rows(explanation, _MAX_RECORDS)),
         left_out=max(0, len(again.records) - _MAX_RECORDS),
         firings=list(list_firing_rows(explanation)),

@@ -117,7 +117,7 @@ def watermark_page(records: PageStore, dag_id: str, delay: str) -> Page:
     try:
         curve = load_curve(records.home, found.name)
     except BackstreamError as error:
-        return page("watermark.html", **content, curve=None, selected=None, charts=None, problem=str(error))
+        return page("watermark.html", **content, curve=None, selected=None, chart=None, problem=str(error))
     selected_ms = parse_delay_ms(delay) if delay else None
     problem = (
         ""
@@ -125,14 +125,14 @@ def watermark_page(records: PageStore, dag_id: str, delay: str) -> Page:
         else f'the delay must be a duration such as "45m" or "1h30m", got {delay!r}'
     )
     selected = curve.at(selected_ms, "selected") if curve and selected_ms is not None else None
-    charts = draw_curve(curve, selected) if curve else None
+    chart = draw_curve(curve, selected) if curve else None
     holders = draw_holders(curve) if curve else None
     return page(
         "watermark.html",
         **content,
         curve=curve,
         selected=selected,
-        charts=charts,
+        chart=chart,
         holders=holders,
         problem=problem,
     )

@@ -23,7 +23,7 @@ from backstream.formatting import duration_words, limit_text, share_text
 from backstream.runs.home import Home
 from backstream.storage.files import load_json
 
-_WIDE, _NARROW = Frame(64, 10, 1_060, 300), Frame(64, 10, 296, 240)
+_FRAME = Frame(64, 10, 1_060, 300)
 _TICKS = 4
 _MIN_TOP = 0.01
 _MAX_HOLDERS, _NAMED_HOLDERS = 10, 3
@@ -150,15 +150,13 @@ def parse_delay_ms(text: str) -> int | None:
     return delay_ms if delay_ms >= 0 else None
 
 
-def draw_curve(curve: LossCurve, selected: DelayLoss | None) -> tuple[Markup, Markup]:
-    """Return a wide chart, and a narrow one for phones."""
-    return draw_delay_curve(_chart(curve, selected, 1), _WIDE), draw_delay_curve(
-        _chart(curve, selected, 2), _NARROW
-    )
+def draw_curve(curve: LossCurve, selected: DelayLoss | None) -> Markup:
+    """Return the chart of the lost records by watermark delay."""
+    return draw_delay_curve(_chart(curve, selected), _FRAME)
 
 
-def draw_holders(curve: LossCurve) -> tuple[Markup, Markup] | None:
-    """Return a wide and a narrow chart of the partitions that hold the watermark; None without any."""
+def draw_holders(curve: LossCurve) -> Markup | None:
+    """Return the chart of the partitions that hold the watermark; None without any."""
     if not curve.holders or curve.charted is None:
         return None
     shown = curve.holders[:_MAX_HOLDERS]
@@ -168,10 +166,10 @@ def draw_holders(curve: LossCurve) -> tuple[Markup, Markup] | None:
     )
     lines = [PartitionLine(holder.source_partition, holder.silences, holder.holds) for holder in shown]
     timeline = PartitionTimeline(f"Partitions that hold the watermark back: {held}", *curve.charted, lines)
-    return draw_partition_timeline(timeline, 8, 1_060), draw_partition_timeline(timeline, 8, 296)
+    return draw_partition_timeline(timeline, 8, 1_060)
 
 
-def _chart(curve: LossCurve, selected: DelayLoss | None, stride: int) -> DelayCurveChart:
+def _chart(curve: LossCurve, selected: DelayLoss | None) -> DelayCurveChart:
     lines = curve.steps.lines(curve.records)
     if curve.recorded is not None:
         lines = [*curve.recorded.lines(curve.records, " as-recorded"), *lines]
@@ -180,7 +178,7 @@ def _chart(curve: LossCurve, selected: DelayLoss | None, stride: int) -> DelayCu
     marks = [ChartMark(f"mark-{loss.name.replace(' ', '-')}", loss.delay_ms) for loss in curve.marked_losses]
     marks += [ChartMark("mark-selected", selected.delay_ms)] if selected else []
     most_ms = max([*(line.at_ms[-1] for line in lines), *(mark.at_ms for mark in marks)])
-    ticks = tuple((n * step, share_text(n * step, 1) if n else "0") for n in range(0, _TICKS + 1, stride))
+    ticks = tuple((n * step, share_text(n * step, 1) if n else "0") for n in range(_TICKS + 1))
     return DelayCurveChart(
         label=_label(curve),
         x_title="watermark delay (logarithmic scale)",

@@ -26,8 +26,7 @@ from backstream.runs.table_schemas import RESTATEMENTS
 _MAX_WINDOWS = 400
 _RECENT_DAYS = 14
 _ROW_HEIGHT, _MIN_HEIGHT = 22, 108
-_WIDE, _NARROW, _LEFT = 1_120, 350, 92
-_ROOM_WIDE, _ROOM_NARROW = 96, 24
+_WIDTH, _LEFT, _ROOM = 1_120, 92, 96
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +78,7 @@ class DayWindows:
     windows: tuple[WindowCounts, ...]
     left_out: int
     is_count_known: bool
-    map_wide: Markup | None
-    map_narrow: Markup | None
+    map: Markup | None
     levels: tuple[tuple[str, str], ...]
 
 
@@ -97,9 +95,9 @@ def day_windows(folder: RunFolder, day_ms: int) -> DayWindows | None:
     frame = cut_rows(frame, edges_ms)  # now a row of all source partitions has the same windows
     count = count_windows(frame.drop_duplicates(["window_start", "window_end"]))
     shown = _list_shown(frame)
-    wide, narrow, levels = _draw_maps(frame, day_ms)
+    drawn, levels = _draw_map(frame, day_ms)
     is_known = bool(frame["is_count_known"].any())
-    return DayWindows(tuple(shown), count - len(shown), is_known, wide, narrow, levels)
+    return DayWindows(tuple(shown), count - len(shown), is_known, drawn, levels)
 
 
 def _list_shown(frame: pd.DataFrame) -> list[WindowCounts]:
@@ -156,25 +154,19 @@ def _group_by_window(frame: pd.DataFrame) -> list[WindowCounts]:
     return [WindowCounts(start, end, tuple(cells)) for (start, end), cells in sorted(by_window.items())]
 
 
-def _draw_maps(
-    frame: pd.DataFrame, day_ms: int
-) -> tuple[Markup | None, Markup | None, tuple[tuple[str, str], ...]]:
+def _draw_map(frame: pd.DataFrame, day_ms: int) -> tuple[Markup | None, tuple[tuple[str, str], ...]]:
+    """Return the heat map of a day, and the levels of its legend; None without windows."""
     if frame.empty:
-        return None, None, ()
+        return None, ()
     first_ms, steps = sorted(set(starts_ms(frame))), steps_ms(frame)[frame["windows"] > 1]
     distances_ms = (after - before for before, after in pairwise(first_ms))
     unit_ms = int(min([*distances_ms, *steps.tolist()], default=DAY_MS))
     shown = completeness_map.ChartRange(Interval(day_ms, day_ms + DAY_MS), unit_ms)
-    grids = [completeness_map.time_grid(frame, shown, room) for room in (_ROOM_WIDE, _ROOM_NARROW)]
-    wide, narrow = (_draw_map(grid, width) for grid, width in zip(grids, (_WIDE, _NARROW), strict=True))
-    return wide, narrow, completeness_map.legend_levels(tuple(grid for grid in grids if grid))
-
-
-def _draw_map(grid: svg.HeatGrid | None, width: int) -> Markup | None:
+    grid = completeness_map.time_grid(frame, shown, _ROOM)
     if grid is None:
-        return None
-    height = max(_MIN_HEIGHT, _ROW_HEIGHT * grid.rows)
-    return svg.heat_map(grid, svg.Frame(_LEFT, 6, width - _LEFT, height))
+        return None, ()
+    place = svg.Frame(_LEFT, 6, _WIDTH - _LEFT, max(_MIN_HEIGHT, _ROW_HEIGHT * grid.rows))
+    return svg.heat_map(grid, place), completeness_map.legend_levels((grid,))
 
 
 def find_newest_audited(home: Home, dataset: str, run_ids: Sequence[str]) -> str | None:

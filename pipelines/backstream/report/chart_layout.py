@@ -1,9 +1,9 @@
-"""Lay out the charts of a run report. Each chart has a wide version and a narrow one for phones."""
+"""Lay out the charts of a run report; on a phone, the page scrolls them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pandas as pd
 from markupsafe import Markup
@@ -18,20 +18,10 @@ from backstream.runs.plan import Mode, Plan
 from backstream.text import share_text
 
 _DAY_GRID = svg.Frame(left=46, top=6, width=348, height=216)
-_WIDE_HEIGHT, _NARROW_HEIGHT = 230, 200
-_WIDE_WIDTH, _NARROW_WIDTH = 1_080, 292
-_WIDE_ROOM, _NARROW_ROOM = 112, 31
-_STRIP_WIDE_ROOM, _STRIP_NARROW_ROOM = 372, 62  # The wide strip holds a year of days.
-_STRIP_HEIGHT, _STRIP_ROW, _LETTER = 108, 22, 6.6
-
-
-@dataclass(frozen=True, slots=True)
-class ResponsiveChart:
-    """A chart in two widths; `bar_spans` is the time span of one bar in each."""
-
-    wide: Markup
-    narrow: Markup
-    bar_spans: tuple[str, str] = ("", "")
+_BARS = svg.Frame(58, 14, 1_080, 230)
+_ROOM = 112
+_STRIP_ROOM = 372  # a year of days
+_STRIP_WIDTH, _STRIP_HEIGHT, _STRIP_ROW, _LETTER = 1_138, 108, 22, 6.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +35,20 @@ class DayGrid:
 
 @dataclass(frozen=True, slots=True)
 class LateFigure:
-    """Chart of late and dropped events, its limit lines, and the limits above its scale."""
+    """Chart of late and dropped events, the time of a bar, its limit lines, and the limits above its scale."""
 
-    chart: ResponsiveChart
+    chart: Markup
+    bar_words: str
     lines: tuple[svg.Line, ...]
     beyond: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class VolumeFigure:
-    """Chart of events over time, and the names of the stacked parts that occur."""
+    """Chart of events over time, the time of a bar, and the names of the stacked parts that occur."""
 
-    chart: ResponsiveChart
+    chart: Markup
+    bar_words: str
     parts: frozenset[str]
 
 
@@ -64,7 +56,7 @@ class VolumeFigure:
 class DelayFigure:
     """Histogram of the arrival delay, its marks, and its quantiles as texts."""
 
-    chart: ResponsiveChart
+    chart: Markup
     marks: tuple[svg.Line, ...]
     quantiles: tuple[tuple[str, str], ...]
 
@@ -74,7 +66,7 @@ class WindowCharts:
     """Charts of the windows of a run: either `day_grids` or one `strip` shows their completeness."""
 
     day_grids: Sequence[DayGrid] = ()
-    strip: ResponsiveChart | None = None
+    strip: Markup | None = None
     levels: Sequence[tuple[str, str]] = ()
     gaps: Sequence[completeness_map.Gap] = ()
     late: LateFigure | None = None
@@ -88,14 +80,14 @@ def window_charts(plan: Plan, definition: Definition, frame: pd.DataFrame | None
         return WindowCharts()
     shown = completeness_map.ChartRange(plan.range, definition.unit_ms)
     grids = completeness_map.day_hour_grid(frame, shown)
-    strips = None if grids else _strip_grids(frame, shown)
+    strip = None if grids else completeness_map.time_grid(frame, shown, _STRIP_ROOM)
     return WindowCharts(
         day_grids=[
             DayGrid(name, delivery, svg.heat_map(grid, _DAY_GRID))
             for (name, delivery), grid in zip(figures.delivery_texts(frame).items(), grids, strict=bool(grids))
         ],
-        strip=_draw_strips(strips) if strips else None,
-        levels=completeness_map.legend_levels(grids or strips or ()),
+        strip=_draw_strip(strip) if strip else None,
+        levels=completeness_map.legend_levels(grids or ((strip,) if strip else ())),
         gaps=completeness_map.find_gaps(frame),
         late=_late_figure(plan, definition, frame),
         volume=_volume_figure(plan, definition, frame),
@@ -105,25 +97,16 @@ def window_charts(plan: Plan, definition: Definition, frame: pd.DataFrame | None
 
 def _late_figure(plan: Plan, definition: Definition, frame: pd.DataFrame) -> LateFigure | None:
     limits = definition.quality.late_ratio
-    wide, narrow = (
-        bar_charts.late_chart(frame, plan.range, definition.unit_ms, limits, room)
-        for room in (_WIDE_ROOM, _NARROW_ROOM)
-    )
-    if wide is None or narrow is None:
+    late = bar_charts.late_chart(frame, plan.range, definition.unit_ms, limits, _ROOM)
+    if late is None:
         return None
-    chart = _draw_bars(wide.chart, narrow.chart, (wide.bar_words, narrow.bar_words))
-    return LateFigure(chart, wide.chart.lines, wide.beyond)
+    return LateFigure(svg.bar_chart(late.chart, _BARS), late.bar_words, late.chart.lines, late.beyond)
 
 
 def _volume_figure(plan: Plan, definition: Definition, frame: pd.DataFrame) -> VolumeFigure | None:
     """Return the chart of events; it has as many bars as the chart of late events, to compare both."""
-    wide, narrow = (
-        bar_charts.volume_chart(frame, plan.range, definition.unit_ms, room) for room in (_WIDE_ROOM, _NARROW_ROOM)
-    )
-    if wide is None or narrow is None:
-        return None
-    chart = _draw_bars(wide.chart, narrow.chart, (wide.bar_words, narrow.bar_words))
-    return VolumeFigure(chart, wide.parts)
+    volume = bar_charts.volume_chart(frame, plan.range, definition.unit_ms, _ROOM)
+    return VolumeFigure(svg.bar_chart(volume.chart, _BARS), volume.bar_words, volume.parts) if volume else None
 
 
 def delay_figure(plan: Plan, context: RunContext, definition: Definition) -> DelayFigure | None:
@@ -131,8 +114,7 @@ def delay_figure(plan: Plan, context: RunContext, definition: Definition) -> Del
     if context.delays is None:
         return None
     chart = delay_histogram.delay_chart(context.delays, definition if plan.mode is Mode.REPLAY else None)
-    narrow = replace(chart, x=_with_fewer_ticks(chart.x))
-    return DelayFigure(_draw_bars(chart, narrow), chart.marks, delay_histogram.quantile_texts(context.delays))
+    return DelayFigure(svg.bar_chart(chart, _BARS), chart.marks, delay_histogram.quantile_texts(context.delays))
 
 
 def change_bars(context: RunContext) -> dict[str, list[Markup]]:
@@ -156,34 +138,8 @@ def fate_bar(accounting: figures.RecordAccounting) -> Markup | None:
     return svg.share_bar(parts, "Fates of all records") if parts else None
 
 
-def _with_fewer_ticks(axis: svg.Axis) -> svg.Axis:
-    """Return the axis with every third label, because a phone has no room for more."""
-    return replace(axis, ticks=axis.ticks[::3])
-
-
-def _strip_grids(
-    frame: pd.DataFrame, shown: completeness_map.ChartRange
-) -> tuple[svg.HeatGrid, svg.HeatGrid] | None:
-    wide, narrow = (
-        completeness_map.time_grid(frame, shown, room) for room in (_STRIP_WIDE_ROOM, _STRIP_NARROW_ROOM)
-    )
-    return (wide, narrow) if wide and narrow else None
-
-
-def _draw_strips(strips: tuple[svg.HeatGrid, svg.HeatGrid]) -> ResponsiveChart:
-    """Draw strips high enough for the axis title, with a left margin for the names of the rows."""
-    wide, narrow = strips
-    height = max(_STRIP_ROW * wide.rows, _STRIP_HEIGHT)
-    left = 34 + _LETTER * max(len(label) for _, label in wide.y.ticks)
-    return ResponsiveChart(
-        svg.heat_map(wide, svg.Frame(left, 6, _WIDE_WIDTH + 58 - left, height)),
-        svg.heat_map(narrow, svg.Frame(left, 6, _NARROW_WIDTH + 58 - left, height)),
-    )
-
-
-def _draw_bars(wide: svg.BarChart, narrow: svg.BarChart, bar_spans: tuple[str, str] = ("", "")) -> ResponsiveChart:
-    return ResponsiveChart(
-        svg.bar_chart(wide, svg.Frame(58, 14, _WIDE_WIDTH, _WIDE_HEIGHT)),
-        svg.bar_chart(narrow, svg.Frame(58, 14, _NARROW_WIDTH, _NARROW_HEIGHT)),
-        bar_spans,
-    )
+def _draw_strip(grid: svg.HeatGrid) -> Markup:
+    """Draw a strip high enough for the axis title, with a left margin for the names of the rows."""
+    height = max(_STRIP_ROW * grid.rows, _STRIP_HEIGHT)
+    left = 34 + _LETTER * max(len(label) for _, label in grid.y.ticks)
+    return svg.heat_map(grid, svg.Frame(left, 6, _STRIP_WIDTH - left, height))
