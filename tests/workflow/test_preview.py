@@ -33,7 +33,7 @@ from backstream.workflow.plan.plan_request import PlanRequest
 from backstream.workflow.preview.changed_rows import load_published_sample
 from backstream.workflow.preview.computation import compute_sampled_rows, list_sampled_columns, needed_span
 from backstream.workflow.preview.preview import preview_run
-from backstream.workflow.preview.result import Preview
+from backstream.workflow.preview.preview_result import Preview
 from backstream.workflow.preview.scaling import Estimate, estimate_keys, estimate_total
 from backstream.workflow.recomputation.windows import recompute_windows
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from backstream.runs.results import Receipt
-    from backstream.workflow.explain import Explanation
+    from backstream.workflow.explanation import Explanation
     from backstream.workflow.history import RunDifference
 
 

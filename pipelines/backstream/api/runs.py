@@ -24,7 +24,7 @@ from backstream.workflow.execution import (
 
 if TYPE_CHECKING:
     from backstream.lake.publication.rollback import RollbackResult
-    from backstream.workflow.preview.result import Preview
+    from backstream.workflow.preview.preview_result import Preview
 
 
 log = text_logger("backstream.api")

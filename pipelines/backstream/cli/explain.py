@@ -54,7 +54,7 @@ def explain_command(
     Example: `backstream explain flights --window 2013-02-09T10:00Z --key carrier=AA`
     """
     from backstream.workflow.explain import compare_with_live, explain_window
-    from backstream.workflow.explain_text import explanation_json, explanation_text
+    from backstream.workflow.explanation import explanation_json, explanation_text
 
     with report_errors():
         home, name = Home.from_environment(), dataset_name(dataset)

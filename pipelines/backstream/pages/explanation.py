@@ -21,9 +21,11 @@ from backstream.pages.views import unknown_dataset_page
 from backstream.runs.home import Home
 from backstream.runs.store import Runs
 from backstream.runs.table_schemas import RECORD_COUNT
-from backstream.workflow.explain import Explanation, explain_window, is_replay
-from backstream.workflow.explain_text import (
+from backstream.workflow.explain import explain_window
+from backstream.workflow.explanation import (
+    Explanation,
     count_record_fates,
+    is_replay,
     list_firing_rows,
     list_origins,
     list_record_rows,

@@ -23,8 +23,8 @@ from backstream.pages.filters import Filter
 from backstream.pages.policy import policy
 from backstream.pages.runs import RunAddress
 from backstream.report.templating import template_environment
+from backstream.workflow.preview.preview_result import estimate_text
 from backstream.workflow.preview.scaling import Estimate
-from backstream.workflow.preview.text import estimate_text
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _SHARED = Path(__file__).parents[1] / "report" / "templates"

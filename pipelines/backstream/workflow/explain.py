@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,76 +12,18 @@ from backstream.errors import LedgerError, SpecError
 from backstream.eventtime.instants import DAY_MS, epoch_ms, instant_ms, instant_text
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.windows import Cumulate, Session, TimeWindow
-from backstream.lake.ledger import RunRow, list_runs
+from backstream.lake.ledger import list_runs
 from backstream.lake.published_windows import load_published_windows
 from backstream.lake.reader import load_window_rows
 from backstream.native.raw_input import RawInput, Target
 from backstream.reconcile.reconcile import ReconcileRequest, reconcile_dataset
 from backstream.runs.home import Home
-from backstream.runs.plan import Mode, Plan
+from backstream.runs.plan import Plan
 from backstream.runs.store import Runs
 from backstream.runs.table_schemas import RECORD_COUNT
-from backstream.text import count_of
+from backstream.workflow.explanation import Difference, Explanation
 from backstream.workflow.recomputation.values import are_equal, rounding_error
 from backstream.workflow.recomputation.windows import RecomputedWindow, recompute_windows
-
-_SHOWN_RECORDS = 20
-"""The number of records that a text shows by default."""
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A column whose published value differs from the recomputed one; None for a missing row."""
-
-    column: str
-    published: Any
-    recomputed: Any
-
-    def __str__(self) -> str:
-        if self.column == RECORD_COUNT and self.published is None:
-            return f"the table has no row, the input makes one of {count_of(self.recomputed, 'record')}"
-        if self.column == RECORD_COUNT and self.recomputed is None:
-            return f"the table has a row of {count_of(self.published, 'record')}, the input makes none"
-        return f"{self.column} is {self.published} in the table, {self.recomputed} recomputed"
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """A window of a key: the published row, and the opinion of the reference engine.
-
-    `row` is the published row; None: there is none. `not_recomputed` are columns that only Spark can evaluate.
-    `value_columns` are the columns of the source that the aggregates read.
-    """
-
-    plan: Plan
-    definition: Definition
-    recomputed: RecomputedWindow
-    row: Mapping[str, Any] | None
-    differences: Sequence[Difference]
-    not_recomputed: Sequence[str]
-    value_columns: Sequence[str]
-    run: RunRow | None
-
-    @property
-    def target(self) -> Target:
-        """The window and the key."""
-        return self.recomputed.target
-
-    @property
-    def key(self) -> dict[str, Any]:
-        """The values of the key by column."""
-        return dict(zip(self.definition.source.key, self.target.key, strict=True))
-
-    def __str__(self) -> str:
-        """Return the explanation as `backstream explain` prints it."""
-        from backstream.workflow.explain_text import explanation_text
-
-        return explanation_text(self, _SHOWN_RECORDS)
-
-    @property
-    def is_confirmed(self) -> bool:
-        """Return whether the reference engine agrees with the published row."""
-        return not self.differences
 
 
 def explain_window(home: Home, dataset: str, window: str, key: Mapping[str, str | None]) -> Explanation:
@@ -224,8 +165,3 @@ def compare_with_live(found: Explanation, against: str, columns: str, home: Home
 
 def _instant_of(value: Any) -> str:
     return instant_text(epoch_ms(value)) if isinstance(value, datetime) else str(value)
-
-
-def is_replay(explanation: Explanation) -> bool:
-    """Return whether records have a watermark at their arrival."""
-    return explanation.plan.mode is Mode.REPLAY

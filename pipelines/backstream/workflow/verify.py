@@ -31,7 +31,8 @@ from backstream.runs.results import Check, CheckOutcome, Receipt, Severity
 from backstream.runs.table_schemas import METRICS, WINDOWS
 from backstream.source.input_versions import require_unchanged_inputs
 from backstream.storage.stores import Stores, is_in_store
-from backstream.workflow.explain import Difference, compare_row
+from backstream.workflow.explain import compare_row
+from backstream.workflow.explanation import Difference
 from backstream.workflow.recomputation.windows import find_session_targets, recompute_windows
 from backstream.workflow.report import report_run
 

@@ -20,7 +20,7 @@ from backstream.native.key_sample import IS_NEW, keep_sampled_keys, read_sampled
 from backstream.native.raw_input import RawInput
 from backstream.runs.home import Home
 from backstream.workflow.preview.causes import ChangeCause
-from backstream.workflow.preview.result import AggregateEstimate, DayChange
+from backstream.workflow.preview.preview_result import AggregateEstimate, DayChange
 from backstream.workflow.preview.scaling import Estimate, estimate_keys, estimate_total
 
 CausesOf = Callable[[int, str | None, bool], tuple[ChangeCause, ...]]

@@ -37,8 +37,7 @@ from backstream.workflow.preview.computation import (
     needed_span,
     reason_for_spark,
 )
-from backstream.workflow.preview.result import Preview, RunCost
-from backstream.workflow.preview.text import preview_text, summary_text
+from backstream.workflow.preview.preview_result import Preview, RunCost, preview_text, summary_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

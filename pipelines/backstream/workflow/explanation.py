@@ -1,23 +1,82 @@
-"""Write an explanation as text for a terminal, or as JSON."""
+"""Define the explanation of a published row, and write it as text for a terminal, or as JSON."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
+from backstream.definition.model import Definition
 from backstream.eventtime.instants import duration_text, epoch_ms, instant_text
 from backstream.eventtime.records import Fate
+from backstream.lake.ledger import RunRow
+from backstream.native.raw_input import Target
+from backstream.runs.plan import Mode, Plan
 from backstream.runs.table_schemas import RECORD_COUNT
 from backstream.text import align_cells, count_of, visible_line
-from backstream.workflow.explain import Explanation, is_replay
-from backstream.workflow.recomputation.windows import ExplainedRecord, Firing
+from backstream.workflow.recomputation.windows import ExplainedRecord, Firing, RecomputedWindow
 
 Style = Callable[[str, str], str]
 """Function that returns a text in a color, `green` or `red`."""
 _NEVER = "at the end of the input"
+_SHOWN_RECORDS = 20
+"""The number of records that a text shows by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A column whose published value differs from the recomputed one; None for a missing row."""
+
+    column: str
+    published: Any
+    recomputed: Any
+
+    def __str__(self) -> str:
+        if self.column == RECORD_COUNT and self.published is None:
+            return f"the table has no row, the input makes one of {count_of(self.recomputed, 'record')}"
+        if self.column == RECORD_COUNT and self.recomputed is None:
+            return f"the table has a row of {count_of(self.published, 'record')}, the input makes none"
+        return f"{self.column} is {self.published} in the table, {self.recomputed} recomputed"
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A window of a key: the published row, and the opinion of the reference engine.
+
+    `row` is the published row; None: there is none. `not_recomputed` are columns that only Spark can evaluate.
+    `value_columns` are the columns of the source that the aggregates read.
+    """
+
+    plan: Plan
+    definition: Definition
+    recomputed: RecomputedWindow
+    row: Mapping[str, Any] | None
+    differences: Sequence[Difference]
+    not_recomputed: Sequence[str]
+    value_columns: Sequence[str]
+    run: RunRow | None
+
+    @property
+    def target(self) -> Target:
+        """The window and the key."""
+        return self.recomputed.target
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """The values of the key by column."""
+        return dict(zip(self.definition.source.key, self.target.key, strict=True))
+
+    def __str__(self) -> str:
+        """Return the explanation as `backstream explain` prints it."""
+        return explanation_text(self, _SHOWN_RECORDS)
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Return whether the reference engine agrees with the published row."""
+        return not self.differences
 
 
 def explanation_text(found: Explanation, limit: int, style: Style = lambda text, _: text) -> str:
@@ -216,3 +275,8 @@ def _text(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.12g}"
     return visible_line(str(value))
+
+
+def is_replay(explanation: Explanation) -> bool:
+    """Return whether records have a watermark at their arrival."""
+    return explanation.plan.mode is Mode.REPLAY
