@@ -209,7 +209,7 @@ def test_the_image_is_built_from_the_lock_with_the_extras_that_exist() -> None:
         "uv sync --locked --no-install-project --extra airflow --extra spark --extra postgres",
         "uv sync --locked --extra airflow --extra spark --extra postgres",
     ]
-    assert {"airflow", "spark", "native", "postgres"} <= PROJECT["optional-dependencies"].keys()
+    assert {"airflow", "spark", "postgres"} <= PROJECT["optional-dependencies"].keys()
 
 
 def test_one_service_builds_the_image_and_no_other_looks_for_it_elsewhere() -> None:

@@ -69,7 +69,7 @@ def test_every_room_is_bound_by_the_contracts_that_concern_it() -> None:
     assert sources("great-expectations") == {
         *("eventtime", "runs", "storage", "definition", "source", "watermarks", "native", "spark", "lake"),
     }
-    assert sources("standard-library") == BELOW | {"eventtime", "runs"}
+    assert sources("standard-library") == BELOW | {"eventtime", "formatting", "runs"}
 
 
 @pytest.mark.parametrize(
