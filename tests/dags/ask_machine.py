@@ -301,9 +301,9 @@ class People(RuleBasedStateMachine):
         known = self.known[run.planned.run_id]
 
         def job() -> Counter[Any] | None:
-            from backstream.jobs.replay import require_nothing_changed
             from backstream.runs.manifest import list_unfinished_chunks
             from backstream.workflow.publish import record_failure
+            from backstream.workflow.unchanged_inputs import require_nothing_changed
 
             with record_failure(known.plan):
                 if not list_unfinished_chunks(known.plan):
