@@ -61,6 +61,7 @@ def test_every_room_is_bound_by_the_contracts_that_concern_it() -> None:
             "jobs",
             "pages",
             "workflow",
+            "handover",
             "reconcile",
             "conformance",
             "spark",

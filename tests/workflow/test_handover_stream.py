@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from backstream.definition.loader import parse_definition
 from backstream.eventtime.records import Record
 from backstream.eventtime.stream_replay import ReplayState, StreamSettings, replay_to_cut
+from backstream.handover.handover_stream import CutStream, compute_cut_state
 from backstream.native.database import open_database
 from backstream.runs.plan import InputFile
-from backstream.workflow.handover.handover_stream import CutStream, compute_cut_state
 
 BASE_MS = 1_704_067_200_000  # 2024-01-01
 NAMES = ["p0", "p1", "p2", "p3"]

@@ -161,7 +161,7 @@ def hand_over(
         SpecError: when there is no such run, or its definition cannot be handed over.
         PlanError: when an input file was deleted or changed.
     """
-    from backstream.workflow.handover.handover import hand_over_run
+    from backstream.handover.handover import hand_over_run
 
     at_ms = instant_ms(instant_text_of(at), "at")
     _, written = hand_over_run(load_run_plan(run, home), at_ms, None if folder is None else Path(folder))

@@ -45,7 +45,7 @@ def handover(
 
     Example: `backstream handover cli.3f2a9c51d07e --at 2026-11-20T00:00Z`
     """
-    from backstream.workflow.handover.handover import hand_over_run
+    from backstream.handover.handover import hand_over_run
 
     with report_errors():
         at_ms = instant_ms(at, "--at")

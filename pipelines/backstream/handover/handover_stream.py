@@ -17,6 +17,7 @@ from backstream.eventtime.records import SourceClock
 from backstream.eventtime.stream_state import StreamState
 from backstream.eventtime.union import complete_partitions
 from backstream.eventtime.windows import FixedWindow, Session
+from backstream.handover.handover_sessions import Rises, SessionIslands
 from backstream.native.database import register_firing_times
 from backstream.native.handover_queries import (
     CutQueries,
@@ -37,7 +38,6 @@ from backstream.runs.plan import InputFile
 from backstream.watermarks.cut_state import find_cut_state
 from backstream.watermarks.firing_times import FiringTimes, WindowGrid
 from backstream.watermarks.timeline import WatermarkTimeline
-from backstream.workflow.handover.handover_sessions import Rises, SessionIslands
 
 if TYPE_CHECKING:
     import duckdb

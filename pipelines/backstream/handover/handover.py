@@ -18,6 +18,8 @@ from backstream.errors import PlanError, SpecError
 from backstream.eventtime.instants import instant_text
 from backstream.eventtime.stream_state import SplitState
 from backstream.eventtime.watermark_generators import StrategyKind
+from backstream.handover.handover_process import compute_process_tables, list_process_problems
+from backstream.handover.handover_stream import CutState, CutStream, compute_cut_state
 from backstream.native.database import open_database
 from backstream.native.handover_queries import PARTIAL_SUFFIXES
 from backstream.native.supported import reason_not_readable
@@ -34,8 +36,6 @@ from backstream.runs.handover_bundle import (
 from backstream.runs.plan import Mode, Plan
 from backstream.storage.files import replace_file
 from backstream.storage.stores import Stores
-from backstream.workflow.handover.handover_process import compute_process_tables, list_process_problems
-from backstream.workflow.handover.handover_stream import CutState, CutStream, compute_cut_state
 
 if TYPE_CHECKING:
     import duckdb

@@ -14,13 +14,13 @@ from backstream.eventtime.records import Record
 from backstream.eventtime.stream_state import ProcessState
 from backstream.eventtime.timers import ProcessOperator
 from backstream.eventtime.watermark_sources import new_source_run
+from backstream.handover.handover_stream import CutStream
 from backstream.native.record_scans import column_alias, scan_query
 from backstream.native.records import group_files_by_schema
 from backstream.native.sql import PARTITION_TEXT
 from backstream.native.supported import read_spec
 from backstream.native.task import ReadSpec
 from backstream.user_code import UserCode
-from backstream.workflow.handover.handover_stream import CutStream
 
 if TYPE_CHECKING:
     import duckdb
