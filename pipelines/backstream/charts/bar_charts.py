@@ -132,7 +132,10 @@ def late_chart(frame: pd.DataFrame, span: Interval, unit_ms: int, limits: Limits
     both = {"soft limit": limits.warn, "hard limit": limits.fail}
     drawn = {name: limit for name, limit in both.items() if limit <= max(highest, share, 0.01) * _MAX_LIMIT_RATIO}
     top = _scale_end(max(highest, share, *drawn.values(), 0.0))
-    lines = [Line(limit, _limit_style(name), f"{name} {limit_text(limit)}") for name, limit in drawn.items()]
+    lines = [
+        Line(limit, "soft" if name == "soft limit" else "hard", f"{name} {limit_text(limit)}")
+        for name, limit in drawn.items()
+    ]
     lines.append(Line(share, "run", f"whole run {share_text(share, 1)}"))
     return LateChart(
         chart=BarChart(
@@ -172,10 +175,6 @@ def _late_bar(row: dict[Hashable, Any] | None, at_ms: int, top: float) -> Bar:
         (("dropped", dropped), ("late", late)),
         f"{at_text(at_ms)}: {shares} of {count_of(row['events'], 'event')}",
     )
-
-
-def _limit_style(name: str) -> str:
-    return "soft" if name == "soft limit" else "hard"
 
 
 def _scale_end(highest: float) -> float:

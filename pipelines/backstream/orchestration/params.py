@@ -58,7 +58,9 @@ class RunParams:
         """
         require_known_params(params, known, dag_id)
         overrides = {
-            key: str(params[name]) for name, key in OVERRIDE_FIELDS.items() if _is_given(params.get(name))
+            key: str(params[name])
+            for name, key in OVERRIDE_FIELDS.items()
+            if params.get(name) not in (None, "", AS_DEFINED)
         }
         choices = RunChoices(
             mode=parse_mode(params.get("mode")),
@@ -85,10 +87,6 @@ def require_known_params(params: Mapping[str, Any], known: Collection[str], dag_
         if name not in known and name not in _AIRFLOW_KEYS:
             msg = f"{name} is not a parameter of {dag_id}, got {value!r}\n  there are: {', '.join(known)}"
             raise SpecError(msg)
-
-
-def _is_given(value: object) -> bool:
-    return value not in (None, "", AS_DEFINED)
 
 
 def parse_mode(choice: str | None) -> Mode | None:

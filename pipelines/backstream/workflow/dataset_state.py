@@ -15,7 +15,6 @@ from backstream.definition.run_sections import Quality
 from backstream.errors import BackstreamError
 from backstream.eventtime.instants import DAY_MS, SECOND_MS
 from backstream.eventtime.intervals import Interval
-from backstream.eventtime.seals import DaySeal
 from backstream.quality.window_rows import cut_by_day
 from backstream.runs.allowed_ranges import round_to_days
 from backstream.runs.dataset_state import DatasetState, DayIssue, DayTotals
@@ -54,7 +53,9 @@ def refresh_dataset_state(definition_path: Path, home: Home, known: Staleness | 
         _now_ms(),
         span.start_ms if span else None,
         span.end_ms if span else None,
-        tuple(_unsealed_issue(day) for day in seals if not day.seal.is_final) if seals else None,
+        tuple(DayIssue(day.day_ms, day.seal.value, day.reason) for day in seals if not day.seal.is_final)
+        if seals
+        else None,
         tuple(_stale_issue(day, staleness) for day in staleness.days) if staleness else (),
         tuple(dict.fromkeys(problems)),
     )
@@ -117,10 +118,6 @@ def _find_days_of_events(inputs: tuple[InputFile, ...], allowed: Interval) -> In
     bounded = [file for file in inputs if file.min_event_ms is not None and file.max_event_ms is not None]
     span = find_event_span(bounded, allowed)
     return round_to_days(span) if span and span.start_ms < span.end_ms else None
-
-
-def _unsealed_issue(day: DaySeal) -> DayIssue:
-    return DayIssue(day.day_ms, day.seal.value, day.reason)
 
 
 def _stale_issue(day: StaleDay, staleness: Staleness) -> DayIssue:

@@ -279,7 +279,7 @@ def _find_moves(slices: _Slices, names: _Names) -> dict[str, Move]:
     pairs = _pair_names(gone, come)
     pairs |= _pair_contents(contents, gone - {*pairs.values()}, come - pairs.keys())
     return {
-        path: Move(before, ChangeKind.COMPRESSED if _is_compression_of(path, before) else ChangeKind.RENAMED)
+        path: Move(before, ChangeKind.COMPRESSED if _without_compression(path) == before else ChangeKind.RENAMED)
         for path, before in pairs.items()
         if contents[before] or contents[path]
     }
@@ -317,7 +317,3 @@ def _pair_contents(
 def _without_compression(path: str) -> str:
     suffix = PurePath(path).suffix.lower()
     return path[: -len(suffix)] if suffix in COMPRESSED_SUFFIXES else path
-
-
-def _is_compression_of(path: str, before: str) -> bool:
-    return _without_compression(path) == before
