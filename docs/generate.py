@@ -16,6 +16,7 @@ from docs.generator import (
     dag_parameters,
     definition_keys,
     environment_variables,
+    packages,
     python_api,
     run_events,
     tables,
@@ -32,6 +33,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "dag-parameters.md": dag_parameters.page,
     "python-api.md": python_api.page,
     "run-events.md": run_events.page,
+    "packages.md": packages.page,
 }
 
 
