@@ -132,7 +132,7 @@ def test_years_without_a_record_take_no_time() -> None:
     assert str(refused).startswith("a time lag moves the watermark at every tick: 8,500,000,000 watermarks")
 
 
-def sliding(event_time_ms: int) -> Case:
+def overlapping_windows(event_time_ms: int) -> Case:
     window = {"kind": "sliding", "size_ms": 30, "slide_ms": 10}
     record = {"arrival_ms": 0, "partition": 0, "key": "a", "ts": event_time_ms}
     strategy = {"kind": "none"}
@@ -142,7 +142,9 @@ def sliding(event_time_ms: int) -> Case:
 def test_sliding_windows_at_the_lower_limit_follow_the_loop_of_flink() -> None:
     """`for (start = last; start > timestamp - size; start -= slide)`, in Java's arithmetic."""
     # -2^63 is 2 ms above a window start: the first window starts below -2^63 and wraps to the top.
-    wraps_too, wraps_alone = reference_engine.run_cases([sliding(MIN_MS + 1), sliding(MIN_MS + 20)])
+    wraps_too, wraps_alone = reference_engine.run_cases(
+        [overlapping_windows(MIN_MS + 1), overlapping_windows(MIN_MS + 20)]
+    )
 
     assert isinstance(wraps_too, StreamResult)
     assert [(firing.start, firing.end) for firing in wraps_too.firings] == [

@@ -60,12 +60,12 @@ PIECES = {
 
 
 class Killed(BaseException):
-    """What happens to a process that gets SIGKILL: no code of the product runs any more."""
+    """The end of a process by SIGKILL: no code of the product runs any more."""
 
 
 @dataclass
 class Known:
-    """What the model knows of a plan. `audits` and `questions` are numbers that only grow."""
+    """What the model knows of a plan. `audits` and `questions` count those so far."""
 
     run: Run
     plan: Any

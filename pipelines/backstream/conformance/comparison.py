@@ -54,20 +54,12 @@ def find_difference(lines: Sequence[Mapping[str, Any]], engine: Engine) -> Tally
     results = iter(engine([case for case in cases if isinstance(case, Case)]))
     tally = Tally()
     for line, case in zip(lines, cases, strict=True):
-        result = case if isinstance(case, BackstreamError) else _Outcome(case, next(results))
+        result = next(results) if isinstance(case, Case) else case
         try:
-            _count(tally, line["case"].get("name", "?"), line["flink"], result)
+            _count(tally, line, case, result)
         except (KeyError, TypeError, AttributeError) as error:
             raise _malformed_error(line["case"], error) from error
     return tally
-
-
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """A case with its result."""
-
-    case: Case
-    result: EngineResult | BackstreamError
 
 
 def _parse_or_error(case: Mapping[str, Any]) -> Case | BackstreamError:
@@ -83,20 +75,22 @@ def _malformed_error(case: Mapping[str, Any], error: Exception) -> SpecError:
     return SpecError(f"conformance case {case.get('name', '?')!r} is malformed: {error!r}")
 
 
-def _count(tally: Tally, name: str, flink: Mapping[str, Any], outcome: _Outcome | BackstreamError) -> None:
-    result = outcome.result if isinstance(outcome, _Outcome) else outcome
+def _count(
+    tally: Tally, line: Mapping[str, Any], case: Case | BackstreamError, result: EngineResult | BackstreamError
+) -> None:
+    flink, difference = line["flink"], None
     if isinstance(result, UnsupportedCaseError):
         tally.unsupported[str(result)] += 1
         return
-    if isinstance(result, BackstreamError):
-        difference = None if "error" in flink else f"raised {type(result).__name__}: {result}"
+    if isinstance(case, BackstreamError) or isinstance(result, BackstreamError):
+        if "error" not in flink:
+            difference = f"raised {type(result).__name__}: {result}"
     elif "error" in flink:
         difference = f"Flink fails with {flink['error']!r}, this engine does not"
     else:
-        assert isinstance(outcome, _Outcome)  # noqa: S101 - the other kinds are errors
-        difference = next(_list_differences(result.pairs(outcome.case, flink)), None)
+        difference = next(_list_differences(result.pairs(case, flink)), None)
     if difference:
-        tally.differ.append(f"differs: {name}: {difference}")
+        tally.differ.append(f"differs: {line['case'].get('name', '?')}: {difference}")
     else:
         tally.agree += 1
 
