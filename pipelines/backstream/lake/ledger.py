@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
 from backstream import __version__
 from backstream.eventtime.instants import utc_datetime
@@ -12,61 +13,21 @@ from backstream.lake.metadata_pointers import find_metadata_location
 from backstream.runs.file_summaries import load_summary
 from backstream.runs.home import Home
 from backstream.runs.plan import Plan
-from backstream.runs.results import Audit, Verdict
+from backstream.runs.results import Audit, Check, Verdict
 from backstream.runs.status import RunStatus
 from backstream.runs.table_schemas import Column, Table
 
 RUNS, CHECKS = "runs", "checks"
 _SECOND_MS = 1_000
 
-RUNS_TABLE = Table(
-    "",
-    (
-        Column("run_id", "string", required=True),
-        Column("dataset", "string", required=True),
-        Column("status", "string", required=True),
-        Column("verdict", "string"),
-        Column("mode", "string", required=True),
-        Column("since", "timestamptz", required=True),
-        Column("until", "timestamptz", required=True),
-        Column("triggered_by", "string", required=True),
-        Column("reason", "string", required=True),
-        Column("definition_hash", "string", required=True),
-        Column("plan_hash", "string", required=True),
-        Column("planned_by_version", "string", required=True),
-        Column("rows", "long"),
-        Column("events_read", "long"),
-        Column("started_at", "timestamptz", required=True),
-        Column("finished_at", "timestamptz", required=True),
-        Column("seconds", "double", required=True),
-        Column("finished_by_version", "string"),
-        Column("error", "string"),
-    ),
-)
-"""`planned_by_version` made the plan, `finished_by_version` finished the run; `error` is that of a failed run."""
-CHECKS_TABLE = Table(
-    "",
-    (
-        Column("run_id", "string", required=True),
-        Column("dataset", "string", required=True),
-        Column("suite", "string", required=True),
-        Column("verdict", "string", required=True),
-        Column("name", "string", required=True),
-        Column("expectation", "string", required=True),
-        Column("severity", "string", required=True),
-        Column("outcome", "string", required=True),
-        Column("observed", "string", required=True),
-        Column("column", "string"),
-        Column("limit", "string", required=True),
-        Column("unexpected_count", "long", required=True),
-        Column("element_count", "long", required=True),
-    ),
-)
-
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """The outcome of one run; a value is None if the run did not reach the step that sets it."""
+    """The outcome of one run; a value is None if the run did not reach the step that sets it.
+
+    The fields are the columns of the ledger's table of runs, where instants are timestamps. `planned_by_version`
+    made the plan, `finished_by_version` finished the run; `error` is that of a failed run.
+    """
 
     run_id: str
     dataset: str
@@ -91,6 +52,20 @@ class RunRow:
     def seconds(self) -> float:
         """The duration of the run."""
         return (self.finished_at_ms - self.started_at_ms) / _SECOND_MS
+
+
+def _columns_of(row: type) -> Iterator[Column]:
+    """Yield a column for each field of a dataclass; `.._ms` is an instant, and `failing` is not stored."""
+    for name, hint in get_type_hints(row).items():
+        kinds = {*(get_args(hint) or (hint,))}
+        type_name = "timestamptz" if name.endswith("_ms") else "long" if int in kinds else "string"
+        if name != "failing":
+            yield Column(name.removesuffix("_ms"), type_name, required=NoneType not in kinds)
+
+
+RUNS_TABLE = Table("", (*_columns_of(RunRow), Column("seconds", "double", required=True)))
+_OF_AUDIT = ("run_id", "dataset", "suite", "verdict")
+CHECKS_TABLE = Table("", (*(Column(name, "string", required=True) for name in _OF_AUDIT), *_columns_of(Check)))
 
 
 def run_row(
@@ -144,14 +119,9 @@ def record_checks(home: Home, dataset: str, audit: Audit) -> bool:
     """Append each check of an audit; return False if this verdict on this run is recorded already."""
     from backstream.lake import ledger_tables
 
-    common = {
-        "run_id": audit.run_id,
-        "dataset": dataset,
-        "suite": audit.suite,
-        "verdict": audit.verdict.value,
-    }
-    check_columns = [column.name for column in CHECKS_TABLE.columns if column.name not in common]
-    rows = [common | {name: getattr(check, name) for name in check_columns} for check in audit.checks]
+    common = dict(zip(_OF_AUDIT, (audit.run_id, dataset, audit.suite, audit.verdict.value), strict=True))
+    names = [column.name for column in CHECKS_TABLE.columns if column.name not in common]
+    rows = [common | {name: getattr(check, name) for name in names} for check in audit.checks]
     return ledger_tables.append_rows(home, CHECKS, CHECKS_TABLE, ("run_id", "verdict"), rows)
 
 
@@ -210,20 +180,14 @@ def ledger_version(home: Home) -> str:
 
 def stored_run(row: RunRow) -> dict[str, Any]:
     """Return the row of a run as the table stores it, with timestamps instead of milliseconds."""
-    instants = {name: utc_datetime(getattr(row, f"{name}_ms")) for name in _INSTANT_COLUMNS}
-    return {
-        column.name: instants.get(column.name, getattr(row, column.name, None)) for column in RUNS_TABLE.columns
+    stored = {
+        name.removesuffix("_ms"): utc_datetime(value) if name.endswith("_ms") else value
+        for name, value in asdict(row).items()
     }
+    return stored | {"seconds": row.seconds}
 
 
 def _from_stored(stored: Mapping[str, Any]) -> RunRow:
-    content = {name: value for name, value in stored.items() if name in _FIELDS}
-    content |= {f"{name}_ms": stored[name] for name in _INSTANT_COLUMNS}
-    content["finished_by_version"] = content["finished_by_version"] or ""  # older versions did not record it
-    content["status"] = RunStatus(content["status"])
-    content["verdict"] = Verdict(content["verdict"]) if content["verdict"] else None
-    return RunRow(**content)
-
-
-_FIELDS = {field.name for field in fields(RunRow)}
-_INSTANT_COLUMNS = tuple(column.name for column in RUNS_TABLE.columns if column.type == "timestamptz")
+    values = {field.name: stored[field.name.removesuffix("_ms")] for field in fields(RunRow)}
+    verdict = Verdict(values["verdict"]) if values["verdict"] else None
+    return RunRow(**values | {"status": RunStatus(values["status"]), "verdict": verdict})
