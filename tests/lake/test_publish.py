@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table.snapshots import Operation
 
 from backstream.errors import ContractError, CountError, LedgerError, PlanError, StepError
 from backstream.lake import snapshot_producers
 from backstream.lake.catalog import FORMAT, FORMAT_VERSION, open_catalog_for_writing
+from backstream.lake.publication.planned_tables import create_tables
 from backstream.lake.publication.publish import append_side_tables, publish_range
 from backstream.lake.publication.staged_files import check_staged_files
 from backstream.lake.reader import load_rows
@@ -155,9 +158,8 @@ def test_a_run_that_died_after_its_side_tables_appends_them_only_once(lake: Lake
     plan = lake.plan("2013-02-01", "2013-02-02")
     manifests = lake.staged(plan, {"2013-02-01T05:00Z": 3}, metrics=[("EWR", 3)])
     with open_catalog_for_writing(lake.home) as catalog:
-        append_side_tables(
-            catalog, plan, {suffix: check_staged_files(plan, suffix, manifests) for suffix in plan.tables}
-        )
+        staged = {suffix: check_staged_files(plan, suffix, manifests) for suffix in plan.tables}
+        append_side_tables(create_tables(catalog, plan), staged)
     assert lake.departures() == {}
 
     done = publish_range(plan, manifests)
@@ -316,3 +318,48 @@ def test_a_snapshot_that_would_lack_a_staged_file_is_not_committed(
     )
     assert lake.departures() == {}
     assert publish_range(plan, manifests).rows == 2
+
+
+PUBLICATION = {"load_table": 3, "commit_table": 2}
+"""The requests for a table of windows, which is loaded again before it is prepared, and one side table."""
+RESTATEMENT = {"load_table": 4, "commit_table": 3, "table_exists": 1, "create_table": 1}
+"""The requests if the table of restatements is new."""
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Record the requests to the SQL catalog, which goes on as before; those inside of a request do not count."""
+    made, depth = list[str](), [0]
+
+    def counted(name: str) -> None:
+        whole = getattr(SqlCatalog, name)
+
+        def request(*arguments: Any, **options: Any) -> Any:
+            made.extend([name] if not depth[0] else [])
+            depth[0] += 1
+            try:
+                return whole(*arguments, **options)
+            finally:
+                depth[0] -= 1
+
+        monkeypatch.setattr(SqlCatalog, name, request)
+
+    for name in ("load_table", "table_exists", "commit_table", "create_table"):
+        counted(name)
+    return made
+
+
+@pytest.mark.parametrize("is_restated", [False, True])
+def test_a_publication_keeps_the_tables_that_it_has_loaded(
+    lake: Lake, requests: list[str], *, is_restated: bool
+) -> None:
+    if is_restated:
+        first = lake.plan("2013-02-01", "2013-02-02", trigger="first")
+        publish_range(first, lake.staged(first, {"2013-02-01T05:00Z": 2}, metrics=[("EWR", 2)]))
+    plan = lake.plan("2013-02-01", "2013-02-02")
+    manifests = lake.staged(plan, {"2013-02-01T05:00Z": 3}, metrics=[("EWR", 3)])
+    requests.clear()
+
+    publish_range(plan, manifests)
+
+    assert Counter(requests) == (RESTATEMENT if is_restated else PUBLICATION)

@@ -40,21 +40,33 @@ def note_attempt(what: str) -> Iterator[None]:
         raise
 
 
-def with_retries(what: str, attempt: Callable[[], Result]) -> Result:
+def with_retries(what: str, attempt: Callable[[], Result], *tables: Table) -> Result:
     """Return the result of an attempt, and repeat the attempt after a commit conflict.
 
-    Each attempt must load the table again.
+    Args:
+        what: the action, for messages.
+        attempt: the action; it must load the tables that it changes, except `tables`.
+        tables: loaded tables, which are refreshed before a repetition.
 
     Raises:
         CommitError: if all attempts conflicted with other commits.
     """
+    retrying = Retrying(
+        retry=retry_if_exception_type(CommitFailedException),
+        stop=stop_after_attempt(_ATTEMPTS),
+        wait=wait_random_exponential(_FIRST_PAUSE_S, _MAX_PAUSE_S),
+        reraise=True,
+    )
+
+    @note_attempt(what)
+    def attempt_on_current() -> Result:
+        if retrying.statistics["attempt_number"] > 1:
+            for table in tables:
+                table.refresh()
+        return attempt()
+
     try:
-        return Retrying(
-            retry=retry_if_exception_type(CommitFailedException),
-            stop=stop_after_attempt(_ATTEMPTS),
-            wait=wait_random_exponential(_FIRST_PAUSE_S, _MAX_PAUSE_S),
-            reraise=True,
-        )(note_attempt(what)(attempt))
+        return retrying(attempt_on_current)
     except CommitFailedException as error:
         if error.__cause__ is not None and is_catalog_error(error.__cause__):
             error.__cause__.add_note(what)

@@ -8,6 +8,7 @@ creates the tables and checks their field ids, because staged files contain thes
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pyiceberg.catalog import Catalog
@@ -107,8 +108,22 @@ def _element_ids(table: IcebergTable | None, wanted: Table) -> dict[str, int]:
     return ids
 
 
-def create_tables(catalog: Catalog, plan: Plan) -> dict[str, IcebergTable]:
-    """Create the tables of a plan or add columns, and return them by suffix; a second call changes nothing.
+@dataclass(frozen=True, slots=True)
+class LoadedTables:
+    """The loaded tables of a run by suffix; a commit changes a table in place."""
+
+    catalog: Catalog
+    plan: Plan
+    by_suffix: Mapping[str, IcebergTable]
+
+    @property
+    def windows(self) -> IcebergTable:
+        """The table of windows, whose commit publishes the run."""
+        return self.by_suffix[WINDOWS]
+
+
+def create_tables(catalog: Catalog, plan: Plan) -> LoadedTables:
+    """Create the tables of a plan or add columns, and return them; a second call changes nothing.
 
     The table of windows comes first and records its owner, so that a refused definition creates no other table.
 
@@ -118,7 +133,7 @@ def create_tables(catalog: Catalog, plan: Plan) -> dict[str, IcebergTable]:
         LedgerError: if a table with published rows is missing.
     """
     windows_first = sorted(plan.tables, key=lambda suffix: suffix != WINDOWS)
-    return {suffix: _create_one(catalog, plan, suffix) for suffix in windows_first}
+    return LoadedTables(catalog, plan, {suffix: _create_one(catalog, plan, suffix) for suffix in windows_first})
 
 
 def require_planned_schema(table: IcebergTable, planned: PlannedTable) -> None:

@@ -21,7 +21,7 @@ from backstream.lake.maintenance import protect_staged_files
 from backstream.lake.publication.conflicts import require_no_conflict
 from backstream.lake.publication.data_files import copy_staged_files, to_data_files
 from backstream.lake.publication.ownership import TableOwner, record_owner
-from backstream.lake.publication.planned_tables import create_tables, require_planned_schema
+from backstream.lake.publication.planned_tables import LoadedTables, create_tables, require_planned_schema
 from backstream.lake.publication.range_copies import RangeCopy, copy_range, require_copyable
 from backstream.lake.publication.restatements import append_restatements
 from backstream.lake.publication.staged_files import check_staged_files, require_complete_staging
@@ -72,14 +72,15 @@ def _publish_windows(catalog: Catalog, plan: Plan, manifests: Sequence[Manifest]
     require_complete_staging(plan, manifests)
     protect_staged_files(plan, manifests)
     staged = {suffix: check_staged_files(plan, suffix, manifests) for suffix in plan.tables}
-    table = create_tables(catalog, plan)[WINDOWS]
+    tables = create_tables(catalog, plan)
     # The first check is before any write, so that a refused run leaves no rows. Each attempt checks again.
-    require_no_conflict(table, plan)
+    require_no_conflict(tables.windows, plan)
     with note_attempt(f"publish {plan.dataset} {plan.range}"):
-        added = _import_files(table, plan, WINDOWS, staged[WINDOWS])
-    append_side_tables(catalog, plan, staged)
-    changed_values = append_restatements(catalog, plan.dataset, _plan_replacement(table, plan, added))
-    return _commit_windows(catalog, plan, added, changed_values)
+        added = _import_files(tables, WINDOWS, staged[WINDOWS])
+    appended = append_side_tables(tables, staged)
+    replacement = _plan_replacement(tables.windows, plan, added)
+    changed_values = append_restatements(catalog, plan.dataset, replacement)
+    return _commit_windows(tables, added, changed_values, appended)
 
 
 def preview_replacement(catalog: Catalog, plan: Plan, manifests: Sequence[Manifest]) -> Replacement:
@@ -109,7 +110,7 @@ def _find_publication(catalog: Catalog, table: Table, plan: Plan, home: Home) ->
         raise _rolled_back_error(plan, undo_id)
     if snapshot := snapshots.find_snapshot_of_run(table, plan.run_id):
         ensure_tag(catalog, plan.tables[WINDOWS].name, plan.run_id, snapshot.snapshot_id)
-        return _publication(catalog, plan, snapshot, already=True)
+        return _publication(plan, snapshot, _find_appends(catalog, plan), already=True)
     return load_publication(plan, home) if snapshots.is_history_expired(table) else None
 
 
@@ -121,39 +122,39 @@ def _rolled_back_error(plan: Plan, undo_id: str) -> ConflictError:
     )
 
 
-def append_side_tables(catalog: Catalog, plan: Plan, staged: _StagedFiles) -> None:
-    """Append the staged files of each table except the windows, once per run.
+def append_side_tables(tables: LoadedTables, staged: _StagedFiles) -> dict[str, Snapshot]:
+    """Append the staged files of each table except the windows, once per run; return the snapshots by suffix.
 
     Readers ignore the rows of unpublished runs. If the run fails after this step, the rows stay invisible.
     """
-    for suffix in plan.tables:
-        if suffix != WINDOWS and staged[suffix]:
-            _append_files(catalog, plan, suffix, staged[suffix])
+    suffixes = [suffix for suffix in tables.plan.tables if suffix != WINDOWS and staged[suffix]]
+    return {suffix: _append_files(tables, suffix, staged[suffix]) for suffix in suffixes}
 
 
-def _append_files(catalog: Catalog, plan: Plan, suffix: str, files: Sequence[StagedFile]) -> None:
-    name, run_id = plan.tables[suffix].name, plan.run_id
-    if snapshots.find_append_of_run(table := load_table(catalog, name), run_id) is not None:
-        return
-    with note_attempt(f"append to table `{name}`"):
-        added = _import_files(table, plan, suffix, files)
-    properties = snapshots.summary_properties(plan, _count_staged_rows(files), 0, len(files))
+def _append_files(tables: LoadedTables, suffix: str, files: Sequence[StagedFile]) -> Snapshot:
+    table, plan = tables.by_suffix[suffix], tables.plan
+    what = f"append to table `{plan.tables[suffix].name}`"
+    if appended := snapshots.find_append_of_run(table, plan.run_id):
+        return appended
+    with note_attempt(what):
+        added = _import_files(tables, suffix, files)
+    properties = snapshots.summary_properties(plan, sum(file.rows for file in files), 0, len(files))
 
-    def attempt() -> None:
-        table = load_table(catalog, name)
-        if snapshots.find_append_of_run(table, run_id) is None:
-            commit_snapshot(table, Operation.APPEND, added, [], properties)
+    def attempt() -> Snapshot:
+        appended = snapshots.find_append_of_run(table, plan.run_id)
+        return appended or commit_snapshot(table, Operation.APPEND, added, [], properties)
 
-    with_retries(f"append to table `{name}`", attempt)
+    return with_retries(what, attempt, table)
 
 
-def _commit_windows(catalog: Catalog, plan: Plan, added: Sequence[DataFile], changed_values: int) -> Publication:
-    name, run_id = plan.tables[WINDOWS].name, plan.run_id
+def _commit_windows(
+    tables: LoadedTables, added: Sequence[DataFile], changed_values: int, appended: Mapping[str, Snapshot]
+) -> Publication:
+    table, plan = tables.windows, tables.plan
 
     def attempt() -> Publication:
-        table = load_table(catalog, name)
-        if published := snapshots.find_snapshot_of_run(table, run_id):
-            return _publication(catalog, plan, published, already=True)
+        if published := snapshots.find_snapshot_of_run(table, plan.run_id):
+            return _publication(plan, published, appended, already=True)
         require_no_conflict(table, plan)
         record_owner(table, TableOwner.from_plan(plan))
         replacement = _plan_replacement(table, plan, added)
@@ -163,17 +164,17 @@ def _commit_windows(catalog: Catalog, plan: Plan, added: Sequence[DataFile], cha
             added,
             replacement.removed,
             replacement.summary_properties | {snapshots.CHANGED_VALUES: str(changed_values)},
-            tag_name(run_id),
+            tag_name(plan.run_id),
         )
-        return _publication(catalog, plan, snapshot, already=False)
+        return _publication(plan, snapshot, appended, already=False)
 
-    return with_retries(f"publish {plan.dataset} {plan.range}", attempt)
+    return with_retries(f"publish {plan.dataset} {plan.range}", attempt, table)
 
 
-def _import_files(table: Table, plan: Plan, suffix: str, files: Sequence[StagedFile]) -> list[DataFile]:
+def _import_files(tables: LoadedTables, suffix: str, files: Sequence[StagedFile]) -> list[DataFile]:
     """Return manifest entries of checked files, after a copy into the table's object store if it has one."""
-    require_planned_schema(table, plan.tables[suffix])
-    return to_data_files(table, files, copy_staged_files(table, plan.run_id, files))
+    table = tables.by_suffix[suffix]
+    return to_data_files(table, files, copy_staged_files(table, tables.plan.run_id, files))
 
 
 def _require_whole_days(plan: Plan) -> None:
@@ -181,29 +182,29 @@ def _require_whole_days(plan: Plan) -> None:
     require_aligned(plan.until_ms, "until", DAY_MS, 0, "the table's days in UTC")
 
 
-def _publication(catalog: Catalog, plan: Plan, windows_snapshot: Snapshot, *, already: bool) -> Publication:
-    snapshot_ids, run_id = {WINDOWS: windows_snapshot.snapshot_id}, plan.run_id
-    for suffix, table in plan.tables.items():
-        if suffix != WINDOWS and (
-            snapshot := snapshots.find_append_of_run(load_table(catalog, table.name), run_id)
-        ):
-            snapshot_ids[suffix] = snapshot.snapshot_id
+def _find_appends(catalog: Catalog, plan: Plan) -> dict[str, Snapshot]:
+    """Return the snapshots in which an earlier attempt of the run appended to its side tables, by suffix."""
+    sides = {suffix: load_table(catalog, side.name) for suffix, side in plan.tables.items() if suffix != WINDOWS}
+    found = {suffix: snapshots.find_append_of_run(side, plan.run_id) for suffix, side in sides.items()}
+    return {suffix: snapshot for suffix, snapshot in found.items() if snapshot}
+
+
+def _publication(
+    plan: Plan, windows_snapshot: Snapshot, appended: Mapping[str, Snapshot], *, already: bool
+) -> Publication:
+    by_suffix = {WINDOWS: windows_snapshot, **appended}
     return Publication(
-        run_id=run_id,
+        run_id=plan.run_id,
         dataset=plan.dataset,
         since_ms=plan.since_ms,
         until_ms=plan.until_ms,
-        snapshots=snapshot_ids,
+        snapshots={suffix: snapshot.snapshot_id for suffix, snapshot in by_suffix.items()},
         rows=snapshots.summary_number(windows_snapshot, snapshots.ROWS),
         replaced_rows=snapshots.summary_number(windows_snapshot, snapshots.REPLACED_ROWS),
         files=snapshots.summary_number(windows_snapshot, snapshots.FILES),
         published_at=instant_text(windows_snapshot.timestamp_ms),
         already=already,
     )
-
-
-def _count_staged_rows(files: Sequence[StagedFile]) -> int:
-    return sum(file.rows for file in files)
 
 
 def _count_rows(files: Sequence[DataFile]) -> int:

@@ -49,11 +49,10 @@ def append_restatements(catalog: Catalog, dataset: str, replacement: Replacement
     added = to_data_files(table, [file])
 
     def attempt() -> None:
-        current = load_table(catalog, name)
-        if snapshots.find_append_of_run(current, replacement.run_id) is None:
-            commit_snapshot(current, Operation.APPEND, added, [], properties)
+        if snapshots.find_append_of_run(table, replacement.run_id) is None:
+            commit_snapshot(table, Operation.APPEND, added, [], properties)
 
-    with_retries(f"append to table `{name}`", attempt)
+    with_retries(f"append to table `{name}`", attempt, table)
     return file.rows
 
 
