@@ -306,7 +306,7 @@ def _flights(home: Home) -> None:
     unsealed = tuple(
         DayIssue(END_MS - n * DAY_MS, "open", "no arrival after 2024-03-20T00:00Z") for n in range(1, 7)
     )
-    DatasetState("flights", RAN_MS, FIRST_MS, END_MS, unsealed, stale).write(home.observation("flights"))
+    DatasetState("flights", RAN_MS, FIRST_MS, END_MS, unsealed, stale).write(home.dataset_state("flights"))
 
 
 def _waiting(home: Home) -> None:
@@ -417,7 +417,7 @@ def _orders(home: Home) -> None:
     leave(home, plan, frame, RunStatus.PUBLISHED, checks, RAN_MS)
     note = DayIssue(FIRST_MS + DAY_MS, "stale", HOSTILE, 1)
     seen = DatasetState("orders", RAN_MS, FIRST_MS, FIRST_MS + 2 * DAY_MS, None, (note,), (HOSTILE,))
-    seen.write(home.observation("orders"))
+    seen.write(home.dataset_state("orders"))
     home.advice("orders").parent.mkdir(parents=True, exist_ok=True)
     home.advice("orders").write_text(
         json.dumps(advice() | {"dataset": HOSTILE, "since": HOSTILE}), encoding="utf-8"

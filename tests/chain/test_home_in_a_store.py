@@ -14,7 +14,7 @@ from tests.spark.runs import in_ms
 
 from backstream.definition.loader import parse_definition
 from backstream.lake.reader import load_rows
-from backstream.pages.store import PageStore
+from backstream.pages.store import find_day_totals
 from backstream.runs.home import Home
 from backstream.runs.manifest import load_manifests
 from backstream.runs.plan import Mode, Plan
@@ -76,7 +76,7 @@ def test_every_step_of_a_run_may_be_on_another_machine(
     (state,) = list_run_states(home)
     assert state.state is RunStatus.PUBLISHED
     assert home.run("events", planned.run_id).report.read_text().startswith("<!doctype html>")
-    assert PageStore.from_home(home).figures("events", planned.run_id)
+    assert find_day_totals(home, "events", planned.run_id)
     expected = Expected(HISTORY, parse_definition(plan.definition, "plan"), plan.range).published()
     rows = load_rows(home, "events").to_pylist()
     assert {in_ms(row): (row["events"], row["total"]) for row in rows} == expected

@@ -150,8 +150,8 @@ def test_a_run_is_published_even_if_the_dataset_state_cannot_be_refreshed(
 ) -> None:
     write_clicks(tmp_path / "data/a.parquet", TWO_AND_A_LATE_ONE)
     definition = write_definition(tmp_path, CLICKS + LENIENT_ABOUT_GAPS)
-    Home(tmp_path / "home").observation("clicks").mkdir(parents=True)
-    Home(tmp_path / "home").observation("clicks").joinpath("in its way").touch()
+    Home(tmp_path / "home").dataset_state("clicks").mkdir(parents=True)
+    Home(tmp_path / "home").dataset_state("clicks").joinpath("in its way").touch()
 
     result = backstream(tmp_path, "run", str(definition), *FIRST_OF_MARCH, SPARK_CONF_DIR=without_codegen)
 

@@ -120,7 +120,7 @@ def _files() -> Iterator[str]:
         for name, member in vars(type(owner)).items():
             if isinstance(member, property) and isinstance(path := getattr(owner, name), Path):
                 yield str(path.relative_to(home.path))
-    yield from (str(path.relative_to(home.path)) for path in (home.observation("x"), home.advice("x")))
+    yield from (str(path.relative_to(home.path)) for path in (home.dataset_state("x"), home.advice("x")))
 
 
 def _properties() -> Iterator[str]:

@@ -117,7 +117,7 @@ def _write_dataset(home: Home, name: str, days: int, runs: int) -> Iterator[RunR
         yield run_row(plan, status, (ended_ms - 5 * MINUTE_MS, ended_ms), verdict, 2_400, 48_000)
     stale = tuple(DayIssue(FIRST_MS + day * DAY_MS, "stale", "1 input file changed", 3) for day in range(5, 8))
     state = DatasetState(name, end_ms + runs * HOUR_MS, FIRST_MS, end_ms + 2 * DAY_MS, None, stale)
-    state.write(home.observation(name))
+    state.write(home.dataset_state(name))
 
 
 def _plan(home: Home, name: str, since_ms: int, until_ms: int, number: int) -> Plan:

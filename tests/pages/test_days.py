@@ -14,7 +14,7 @@ from backstream.lake.ledger import RunRow
 from backstream.pages.days import (
     CalendarDay,
     DayStatus,
-    FiguresOf,
+    DayTotalsOf,
     calendar_days,
     consecutive_days,
     day_span,
@@ -74,7 +74,7 @@ def statuses(*newest_first: RunRow, flagged: dict[str, list[int]] | None = None,
 
 
 def days_of(
-    runs: Sequence[RunRow], figures: FiguresOf, seen: DatasetState | None, **told: Any
+    runs: Sequence[RunRow], figures: DayTotalsOf, seen: DatasetState | None, **told: Any
 ) -> list[CalendarDay]:
     return list(calendar_days(find_day_spans(runs, figures, seen, **told), figures))
 

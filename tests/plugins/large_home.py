@@ -55,7 +55,7 @@ def fill(home: Home, definitions: Path, left: str) -> None:
     mistaken = home.run("flights", "mistaken.0123456789ab").plan
     mistaken.parent.mkdir()
     mistaken.write_text(left, encoding="utf-8")
-    DatasetState("flights", 3, FIRST_MS, END_MS, None, ()).write(home.observation("flights"))
+    DatasetState("flights", 3, FIRST_MS, END_MS, None, ()).write(home.dataset_state("flights"))
 
 
 def _of_days(trigger: str) -> Plan:

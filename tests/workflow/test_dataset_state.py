@@ -47,7 +47,7 @@ def folder(tmp_path: Path) -> Path:
 
 def refresh(folder: Path) -> DatasetState:
     found = refresh_dataset_state(folder / "clicks.toml", Home(folder / "home"))
-    assert DatasetState.read(Home(folder / "home").observation("clicks")) == found
+    assert DatasetState.read(Home(folder / "home").dataset_state("clicks")) == found
     return found
 
 
@@ -80,7 +80,7 @@ def test_errors_become_problems_in_the_state(folder: Path) -> None:
 def test_a_missing_definition_writes_no_state(folder: Path) -> None:
     found = refresh_dataset_state(folder / "gone.toml", Home(folder / "home"))
     assert found.problems == (f"no definition at {folder / 'gone.toml'}",)
-    assert not Home(folder / "home").observation("gone").exists()
+    assert not Home(folder / "home").dataset_state("gone").exists()
 
 
 def test_a_report_does_not_read_the_source_and_a_refresh_does(folder: Path) -> None:
@@ -91,10 +91,10 @@ def test_a_report_does_not_read_the_source_and_a_refresh_does(folder: Path) -> N
     publish_counts(plan, CLICKS[:2])
 
     assert report_run(plan).exists()
-    assert not home.observation("clicks").exists()
+    assert not home.dataset_state("clicks").exists()
 
     assert refresh_after_run(plan) is None
-    seen = DatasetState.read(home.observation("clicks"))
+    seen = DatasetState.read(home.dataset_state("clicks"))
     assert seen is not None
     assert (seen.first_day_ms, seen.end_day_ms) == (FIRST_MS, FIRST_MS + 3 * DAY_MS)
 
@@ -105,7 +105,7 @@ def test_a_failed_refresh_is_returned_as_text(folder: Path) -> None:
         PlanRequest(folder / "clicks.toml", Interval(FIRST_MS, FIRST_MS + 2 * DAY_MS), trigger="test", home=home)
     )
     publish_counts(plan, CLICKS[:2])
-    in_its_way = home.observation("clicks")
+    in_its_way = home.dataset_state("clicks")
     in_its_way.mkdir(parents=True)
     (in_its_way / "file").touch()
 

@@ -58,7 +58,7 @@ def days_file(name: str, days: Iterable[CalendarDay]) -> CsvFile:
             utc_datetime(day.day_ms).date().isoformat(),
             day.status.value,
             STATUS_WORDS[day.status],
-            *(getattr(day.figures, figure) if day.figures else "" for figure in figures),
+            *(getattr(day.day_totals, figure) if day.day_totals else "" for figure in figures),
             day.run_id or "",
             day.note.reason if day.note else "",
         ]

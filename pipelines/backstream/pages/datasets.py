@@ -18,14 +18,14 @@ from backstream.pages.days import (
     DayRange,
     DaySpan,
     DayStatus,
-    FiguresOf,
+    DayTotalsOf,
     calendar_days,
     consecutive_days,
     find_day_spans,
 )
 from backstream.pages.definitions import DefinitionEntry, find_definition_entry, load_definition_entries
 from backstream.pages.runs import load_requests_once
-from backstream.pages.store import PageStore, load_figures, load_observation
+from backstream.pages.store import PageStore, find_day_totals, load_dataset_state
 from backstream.runs.dag_names import BACKFILL, dag_id_of, dataset_of_dag
 from backstream.runs.dataset_state import DatasetState, DayIssue, DayTotals
 from backstream.runs.garbage_collection import pause_garbage_collection
@@ -58,7 +58,7 @@ class Dataset:
     spans: tuple[DaySpan, ...]
     seen: DatasetState | None
     now_ms: int
-    figures: FiguresOf
+    day_totals: DayTotalsOf
 
     @property
     def dag_id(self) -> str:
@@ -99,7 +99,7 @@ class Dataset:
     @cached_property
     def days(self) -> list[CalendarDay]:
         """All days in order, with their totals."""
-        return list(calendar_days(self.spans, self.figures))
+        return list(calendar_days(self.spans, self.day_totals))
 
     @cached_property
     def recent(self) -> list[DayTotals]:
@@ -109,7 +109,7 @@ class Dataset:
             for span in reversed(self.spans)
             if span.run_id
             for day_ms in reversed(span.days)
-            if (found := self.figures(span.run_id).get(day_ms))
+            if (found := self.day_totals(span.run_id).get(day_ms))
         )
         return list(islice(totals, _RECENT_DAYS))[::-1]
 
@@ -157,7 +157,7 @@ class Dataset:
         if index < 0 or day_ms not in self.spans[index].days:
             return None
         one_day = self.spans[index]._replace(interval=Interval(day_ms, day_ms + DAY_MS))
-        return next(calendar_days([one_day], self.figures))
+        return next(calendar_days([one_day], self.day_totals))
 
 
 def load_datasets(records: PageStore, dag_ids: Collection[str]) -> list[Dataset]:
@@ -193,8 +193,8 @@ def _load_dataset(records: PageStore, name: str, entry: DefinitionEntry | None) 
     unended = tuple(list_unfinished_runs(records.home, name, RunRecords(runs, load_requests_once), now_ms))
     busy = tuple(run.interval for run in unended if run.state.is_active and run.interval)
     spans = _load_spans(records.home, name, runs, records.modified_ns(name), busy)
-    figures = partial(load_figures, records.home, name)
-    return Dataset(name, entry, runs, unended, spans, records.observation(name), now_ms, figures)
+    day_totals = partial(find_day_totals, records.home, name)
+    return Dataset(name, entry, runs, unended, spans, load_dataset_state(records.home, name), now_ms, day_totals)
 
 
 @lru_cache(maxsize=_MAX_CACHED)
@@ -203,7 +203,7 @@ def _load_spans(
 ) -> tuple[DaySpan, ...]:
     """Return the days of a dataset; the ledger rows and the times of the other files are the key of the cache."""
     del modified_ns
-    return tuple(find_day_spans(runs, partial(load_figures, home, name), load_observation(home, name), busy))
+    return tuple(find_day_spans(runs, partial(find_day_totals, home, name), load_dataset_state(home, name), busy))
 
 
 def find_dataset(records: PageStore, dag_id: str) -> Dataset | None:
@@ -216,9 +216,9 @@ def find_dataset(records: PageStore, dag_id: str) -> Dataset | None:
     return _load_dataset(records, name, entry) if name and (entry or name in records.datasets()) else None
 
 
-def sum_day_totals(figures: Sequence[DayTotals]) -> DayTotals | None:
+def sum_day_totals(day_totals: Sequence[DayTotals]) -> DayTotals | None:
     """Return the sums over days; None without days."""
-    if not figures:
+    if not day_totals:
         return None
     fields = DayTotals._fields[1:]
-    return DayTotals(figures[0].day_ms, *(sum(getattr(day, name) for day in figures) for name in fields))
+    return DayTotals(day_totals[0].day_ms, *(sum(getattr(day, name) for day in day_totals) for name in fields))

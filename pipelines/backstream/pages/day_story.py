@@ -93,7 +93,7 @@ def list_day_events(
     """
     requests = {request.triggered_by: request for request in load_requests_once(records.home, dataset.name)}
     runs = [
-        _Run(row, records.folder(dataset.name, row.run_id), requests.get(row.triggered_by))
+        _Run(row, records.home.run(dataset.name, row.run_id), requests.get(row.triggered_by))
         for row in reversed(revisions[:_MAX_REVISIONS])
     ]
     shown = dataset.day(day_ms)

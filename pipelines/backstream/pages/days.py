@@ -22,7 +22,7 @@ from backstream.runs.dataset_state import DatasetState, DayIssue, DayTotals
 from backstream.runs.results import Verdict, undone_run_id
 from backstream.runs.status import RunStatus
 
-FiguresOf = Callable[[str], Mapping[int, DayTotals]]
+DayTotalsOf = Callable[[str], Mapping[int, DayTotals]]
 """Function from a run id to the totals of the run by day."""
 
 
@@ -72,7 +72,7 @@ class CalendarDay(NamedTuple):
     day_ms: int
     status: DayStatus
     run_id: str | None
-    figures: DayTotals | None
+    day_totals: DayTotals | None
     note: DayIssue | None
     rejected: str | None = None
     verdict: DayStatus | None = None
@@ -93,7 +93,7 @@ class DayRange:
 
 
 def find_day_spans(
-    runs: Sequence[RunRow], figures: FiguresOf, seen: DatasetState | None, running: Iterable[Interval] = ()
+    runs: Sequence[RunRow], day_totals: DayTotalsOf, seen: DatasetState | None, running: Iterable[Interval] = ()
 ) -> list[DaySpan]:
     """Return the days of the history in order, and the days of runs.
 
@@ -102,7 +102,7 @@ def find_day_spans(
 
     Args:
         runs: rows of the dataset in the ledger, newest first.
-        figures: totals of a run by day; called only for the runs whose verdict is not `pass`.
+        day_totals: totals of a run by day; called only for the runs whose verdict is not `pass`.
         seen: newest scan of the source.
         running: ranges of the runs in progress.
     """
@@ -112,7 +112,7 @@ def find_day_spans(
     gaps, busy = _gaps(seen, published), [round_to_days(interval) for interval in running]
     issues = _issues_by_day(seen)
     publishers = {part.publisher.run_id: part.publisher for part in parts if part.publisher}
-    problems = {run_id: _problem_days(row, figures) for run_id, row in publishers.items()}
+    problems = {run_id: _problem_days(row, day_totals) for run_id, row in publishers.items()}
     days = {*issues, *(day_ms for found in problems.values() for day_ms in found or ())}
     spans = []
     for part in _cut(parts, [*busy, history, gaps, *(Interval(day_ms, day_ms + DAY_MS) for day_ms in days)]):
@@ -140,10 +140,10 @@ def find_day_spans(
     return spans
 
 
-def calendar_days(spans: Iterable[DaySpan], figures: FiguresOf) -> Iterator[CalendarDay]:
+def calendar_days(spans: Iterable[DaySpan], day_totals: DayTotalsOf) -> Iterator[CalendarDay]:
     """Yield the days of spans, in order, with the totals of the runs that published them."""
     for span in spans:
-        totals = figures(span.run_id) if span.run_id else {}
+        totals = day_totals(span.run_id) if span.run_id else {}
         for day_ms in span.days:
             yield CalendarDay(
                 day_ms, span.status, span.run_id, totals.get(day_ms), span.note, span.rejected, span.verdict
@@ -224,11 +224,11 @@ def _cut(parts: Sequence[_Part], intervals: Iterable[Interval]) -> Iterator[_Par
         )
 
 
-def _problem_days(row: RunRow, figures: FiguresOf) -> set[int] | None:
+def _problem_days(row: RunRow, day_totals: DayTotalsOf) -> set[int] | None:
     """Return the days that caused a verdict below pass; None for all days, if no single day is the cause."""
     if row.verdict in (None, Verdict.PASS):
         return set()
-    return {day_ms for day_ms, day in figures(row.run_id).items() if day.problem_windows} or None
+    return {day_ms for day_ms, day in day_totals(row.run_id).items() if day.problem_windows} or None
 
 
 def _verdict(day_ms: int, row: RunRow, problems: Mapping[str, set[int] | None]) -> DayStatus:
@@ -301,12 +301,10 @@ STATUS_WORDS = {
 def describe_day(day: CalendarDay) -> str:
     """Return status and counts of a day: `published, warning, 37 of 54 windows, 1.2 % late or dropped`."""
     parts = [STATUS_WORDS[day.status]]
-    if day.figures:
-        parts.append(f"{day.figures.windows_present:,} of {count_of(day.figures.windows_expected, 'window')}")
-        if day.figures.late or day.figures.dropped:
-            parts.append(
-                f"{share_text(day.figures.late + day.figures.dropped, day.figures.events)} late or dropped"
-            )
+    if totals := day.day_totals:
+        parts.append(f"{totals.windows_present:,} of {count_of(totals.windows_expected, 'window')}")
+        if totals.late or totals.dropped:
+            parts.append(f"{share_text(totals.late + totals.dropped, totals.events)} late or dropped")
     if day.note and day.note.windows:
         parts.append(f"{count_of(day.note.windows, 'window')} stale")
     if day.rejected:

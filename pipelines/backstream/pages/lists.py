@@ -76,7 +76,7 @@ def runs_page(
         is_empty=not runs,
         statuses=_statuses(runs),
         people=sorted({run.by or NOBODY for run in runs}),
-        has_report=lambda run: records.folder(run.dataset, run.run_id).report.is_file(),
+        has_report=lambda run: records.home.run(run.dataset, run.run_id).report.is_file(),
         under_way=found.running if found else [],
         awaiting=[run for run in runs if run.state is RunStatus.AWAITING_APPROVAL],
         left=time_left_text,

@@ -65,7 +65,7 @@ async def load_run(records: PageStore, address: RunAddress, airflow: Airflow) ->
     others = tuple(run for run in found if run is not state)
     if state and dag_run and dag_run.has_ended:
         state = with_end(state)
-    report = records.folder(state.dataset, state.run_id).report if state else None
+    report = records.home.run(state.dataset, state.run_id).report if state else None
     names = [trigger.dataset for trigger in list_triggers(records.home, address)]
     name = state.dataset if state else names[0] if names else ""
     found_report = report if report and report.is_file() else None

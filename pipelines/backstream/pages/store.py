@@ -139,36 +139,24 @@ class PageStore:
         found = self.ask_catalog(("checks", dataset, run_ids), ask)
         return _list_recorded_checks(self.home, dataset, run_ids) if found is None else found
 
-    def figures(self, dataset: str, run_id: str) -> dict[int, DayTotals]:
-        """Return the totals of a run by day in ms; empty if the run has none."""
-        return load_figures(self.home, dataset, run_id)
-
     def modified_ns(self, dataset: str) -> tuple[int, ...]:
         """Return the modification times of the files that the days of a dataset are derived from."""
         files = [
-            self.home.observation(dataset),
-            *(self.folder(dataset, row.run_id).day_totals for row in self.runs(dataset)),
+            self.home.dataset_state(dataset),
+            *(self.home.run(dataset, row.run_id).day_totals for row in self.runs(dataset)),
         ]
         return tuple(map(_modified_ns, files))
 
-    def observation(self, dataset: str) -> DatasetState | None:
-        """Return the newest scan of a dataset; None if there is none, or the file is not readable."""
-        return load_observation(self.home, dataset)
 
-    def folder(self, dataset: str, run_id: str) -> RunFolder:
-        """Return the folder of a run."""
-        return self.home.run(dataset, run_id)
-
-
-def load_figures(home: Home, dataset: str, run_id: str) -> dict[int, DayTotals]:
+def find_day_totals(home: Home, dataset: str, run_id: str) -> dict[int, DayTotals]:
     """Return the totals of a run by day in ms; empty if the run has none."""
-    return _load_totals(home.run(dataset, run_id).day_totals)
+    return _read_day_totals(home.run(dataset, run_id).day_totals)
 
 
-def load_observation(home: Home, dataset: str) -> DatasetState | None:
+def load_dataset_state(home: Home, dataset: str) -> DatasetState | None:
     """Return the newest scan of a dataset; None if there is none, or the file is not readable."""
     try:
-        return DatasetState.read(home.observation(dataset))
+        return DatasetState.read(home.dataset_state(dataset))
     except (BackstreamError, KeyError, TypeError):
         return None
 
@@ -253,7 +241,7 @@ def _catalog_text(home: Home) -> str:
 
 
 @cached_by_mtime
-def _load_totals(path: Path) -> dict[int, DayTotals]:
+def _read_day_totals(path: Path) -> dict[int, DayTotals]:
     try:
         return {day.day_ms: day for day in load_day_totals(path)}
     except (BackstreamError, KeyError, TypeError, ValueError):

@@ -81,7 +81,7 @@ def day_page(records: PageStore, dag_id: str, text: str, *, may_run: bool) -> Pa
         return note_page("No data", sentence, status=_NOT_FOUND, notice=records.notice)
     revisions = runs_covering(found.runs, day_ms)
     of_run = shown.run_id or find_newest_audited(records.home, found.name, [row.run_id for row in revisions])
-    folder = records.folder(found.name, of_run) if of_run else None
+    folder = records.home.run(found.name, of_run) if of_run else None
     count_changes = partial(count_changes_by_run, records.home, found.name, day_ms)
     changes = records.ask_catalog(("changes", found.name, day_ms), count_changes)
     return page(

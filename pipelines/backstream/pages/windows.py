@@ -117,7 +117,7 @@ def load_recent_windows(records: PageStore, dataset: str, days: Sequence[Calenda
     frames = []
     for day in [day for day in days if day.run_id][-_RECENT_DAYS:]:
         with suppress(OSError, ValueError, KeyError):
-            frames.append(_load_frame(records.folder(dataset, str(day.run_id)), day.day_ms))
+            frames.append(_load_frame(records.home.run(dataset, str(day.run_id)), day.day_ms))
     return pd.concat(frames, ignore_index=True) if frames else None
 
 

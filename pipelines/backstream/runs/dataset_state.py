@@ -69,7 +69,7 @@ class DatasetState:
         Raises:
             LedgerError: when there is no such file, or it contains no state.
         """
-        content = load_json(path, "observation")
+        content = load_json(path, "state of a dataset")
         unsealed = content["unsealed"]
         issues = {"unsealed": None if unsealed is None else _issues(unsealed), "stale": _issues(content["stale"])}
         return cls(**content | issues | {"problems": tuple(content["problems"])})
@@ -92,10 +92,9 @@ class DayTotals(NamedTuple):
     problem_windows: int
 
 
-def write_day_totals(path: Path, figures: Sequence[DayTotals]) -> None:
+def write_day_totals(path: Path, day_totals: Sequence[DayTotals]) -> None:
     """Write as JSON by atomic rename."""
-    names = list(DayTotals._fields)
-    write_json(path, {"columns": names, "days": [[getattr(totals, name) for name in names] for totals in figures]})
+    write_json(path, {"columns": DayTotals._fields, "days": day_totals})
 
 
 def load_day_totals(path: Path) -> list[DayTotals]:
@@ -104,7 +103,7 @@ def load_day_totals(path: Path) -> list[DayTotals]:
     Raises:
         LedgerError: when there is no such file.
     """
-    content = load_json(path, "day figures")
+    content = load_json(path, "day totals")
     places = [content["columns"].index(name) for name in DayTotals._fields]
     if places == list(range(len(places))):  # the order of this version
         return list(map(DayTotals._make, content["days"]))

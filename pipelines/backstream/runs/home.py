@@ -140,7 +140,7 @@ class Home:
         """Return the file of a summary, a cache of immutable files; it may be deleted."""
         return self.path / "summaries" / name
 
-    def observation(self, dataset: str) -> Path:
+    def dataset_state(self, dataset: str) -> Path:
         """Return the file of the latest state of a dataset: seals and stale days, JSON."""
         return self.path / "dataset_state" / f"{dataset}.json"
 

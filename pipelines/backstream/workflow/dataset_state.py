@@ -59,7 +59,7 @@ def refresh_dataset_state(definition_path: Path, home: Home, known: Staleness | 
         tuple(_stale_issue(day, staleness) for day in staleness.days) if staleness else (),
         tuple(dict.fromkeys(problems)),
     )
-    state.write(home.observation(definition.name))
+    state.write(home.dataset_state(definition.name))
     return state
 
 

@@ -152,6 +152,6 @@ def _footer_span(file: InputFile) -> Interval | None:
 def _load_event_span(definition: Definition, home: Home) -> Interval | None:
     """Return the days of events in the last dataset state; None without a readable one."""
     try:
-        return DatasetState.read(home.observation(definition.name)).span
+        return DatasetState.read(home.dataset_state(definition.name)).span
     except (BackstreamError, KeyError, TypeError):
         return None
