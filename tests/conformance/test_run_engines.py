@@ -78,10 +78,10 @@ def test_a_run_on_spark_agrees_with_flink(spark: SparkSession, part: int) -> Non
 
 
 RANDOM = {
-    "streams": (random_cases.random_case, 20_130_208, 40),
-    "unions": (random_cases.random_union, 2_030, 20),
-    "watermarks between ticks": (random_cases.random_emission, 11, 20),
-    "timers": (random_cases.random_timers, 21, 8),
+    "streams": (random_cases.random_case, 20_130_208, 20),
+    "unions": (random_cases.random_union, 2_030, 8),
+    "watermarks between ticks": (random_cases.random_emission, 11, 12),
+    "timers": (random_cases.random_timers, 21, 4),
 }
 
 

@@ -110,7 +110,7 @@ def replayed(history: Sequence[Row], definition: Definition, delay_ms: int) -> T
     emission = replace(section.spec(), strategy=strategy)
     timeline = compute_watermarks(records, emission, clock, range(len(partitions)))
     fates = fire_windows(records, timeline, window, definition.lateness.allowed).fates
-    once = [number for number, row in enumerate(arrived) if arrived.index(row) == number]
+    once = sorted({row: number for number, row in reversed([*enumerate(arrived)])}.values())
     ours = [number for number in once if in_range(latest_start_ms(window, arrived[number][0]))]
     ends_ms = {
         each.end_ms for number in once for each in window.assign(arrived[number][0]) if in_range(each.start_ms)
