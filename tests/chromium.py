@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from demo.browser import chromium, find_chromium
+from docs.generator.browser import chromium, find_chromium
 from playwright.sync_api import Browser
 
 from backstream.errors import SetupError

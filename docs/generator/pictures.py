@@ -1,5 +1,6 @@
-"""Take screenshots of the pages inside Airflow: `python -m demo.pictures --url .. --password .. --to FOLDER`.
+"""Take screenshots of the pages inside Airflow.
 
+The command is `python -m docs.generator.pictures --url .. --password .. --to FOLDER`.
 They are for the tour and for the review of changes: each page at three widths, in light and dark. The command
 needs Chromium (`bin/setup chromium` installs it) and the extra `dev`.
 """
@@ -14,11 +15,11 @@ from typing import Any
 from urllib.parse import urlencode
 
 import httpx
+from demo.settings import USER
 from playwright.sync_api import Browser, FloatRect
 
 from backstream.errors import BackstreamError, SetupError
-from demo.browser import chromium
-from demo.settings import USER
+from docs.generator.browser import chromium
 
 WIDTHS = (400, 1024, 1600)
 SCHEMES = ("light", "dark")

@@ -1,7 +1,7 @@
 """Take the screenshots of the documentation: February 2013 of real flights, published twice.
 
-`python -m demo.tour` prepares the flights, publishes them in a home of its own, and starts a local Airflow. It
-writes the run report and the pages inside Airflow to `docs/images/`.
+`python -m docs.generator.tour` prepares the flights, publishes them in a home of its own, and starts an Airflow.
+It writes the run report and the pages inside Airflow to `docs/images/`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlencode
 
+from demo.flights import prepare
+from demo.settings import CHECKOUT, USER
+from demo.stack import Stack
 from playwright.sync_api import Browser, Page
 
 from backstream.cli.engine import advise
@@ -34,11 +37,8 @@ from backstream.workflow.plan.planning import plan_run
 from backstream.workflow.preview.preview import preview_dry_run
 from backstream.workflow.report import report_text
 from backstream.workflow.verify import verify_run
-from demo.browser import chromium
-from demo.flights import prepare
-from demo.pictures import pages, take
-from demo.settings import CHECKOUT, USER
-from demo.stack import Stack
+from docs.generator.browser import chromium
+from docs.generator.pictures import pages, take
 
 IMAGES = CHECKOUT / "docs" / "images"
 SINCE, UNTIL = "2013-02-01", "2013-03-01"
