@@ -181,7 +181,7 @@ def test_a_run_from_the_form_has_the_entered_range_and_reason(clients: Clients) 
     assert run["triggering_user_name"] == "admin"
 
 
-def test_a_form_without_end_is_not_read(clients: Clients) -> None:
+def test_a_form_above_the_size_limit_is_rejected(clients: Clients) -> None:
     assert posted(clients, "admin", data={"reason": "x" * 30_000}).status_code == 413
 
 

@@ -327,7 +327,7 @@ def test_vacuum_lists_the_files_to_remove_and_then_removes_them(lake: Lake) -> N
     assert not left_over.exists()
 
 
-def test_vacuum_refuses_a_grace_that_is_none(lake: Lake) -> None:
+def test_vacuum_rejects_an_invalid_grace_and_an_unknown_dataset(lake: Lake) -> None:
     lake.publish(*RANGE, FIRST)
 
     assert refusal("vacuum", "flights", "--grace", "soon") == (

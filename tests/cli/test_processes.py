@@ -89,7 +89,7 @@ def test_a_java_home_without_java_is_named(tmp_path: Path) -> None:
         ("exit 1", "no output"),
     ],
 )
-def test_an_old_java_is_named_with_where_it_is(tmp_path: Path, body: str, got: str) -> None:
+def test_the_error_for_an_old_java_has_its_version_and_path(tmp_path: Path, body: str, got: str) -> None:
     java = fake_java(tmp_path, body)
 
     result = backstream(tmp_path, *SPARK_PLAYS, PATH=str(java.parent), JAVA_HOME=None)

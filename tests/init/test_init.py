@@ -76,7 +76,7 @@ def test_the_definition_of_an_archive_is_what_a_person_would_write_and_can_be_pl
     assert event_times(definition, home) == written
 
 
-def test_the_evidence_is_what_the_records_are(tmp_path: Path) -> None:
+def test_init_prints_what_it_found_in_the_records(tmp_path: Path) -> None:
     json_lines(tmp_path / "orders")
     with (tmp_path / "orders/0.jsonl").open("a") as file:
         file.write('{"order_id": "cut off\n')

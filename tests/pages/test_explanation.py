@@ -85,7 +85,9 @@ def test_a_slow_explanation_ends_with_the_command_that_has_no_limit(
     assert f"backstream explain visits --window {WINDOW}" in page.html
 
 
-def test_what_cannot_be_explained_has_a_sentence(records: PageStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_that_cannot_be_explained_shows_the_reason(
+    records: PageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for window, keys in (("soon", ()), (WINDOW, ("=home",)), (WINDOW, ("day=1",)), ("2030-01-01", ("page=home",))):
         page = explain(records, window, *keys)
         assert (page.status, "No explanation" in page.html) == (404, True)

@@ -78,6 +78,6 @@ def test_objects_of_a_killed_preparation_are_removed(source: PreparedSource, loc
     assert {key for key in s3.keys(location[5:]) if key.endswith(".parquet")} == {batch.stored[0].path[5:]}
 
 
-def test_a_path_is_a_source_on_a_disk(tmp_path: Path) -> None:
+def test_a_plain_path_is_a_folder_on_a_disk(tmp_path: Path) -> None:
     assert PreparedSource.from_location(str(tmp_path)).folder == tmp_path
     assert Home.from_location(str(tmp_path)).location == str(tmp_path)

@@ -121,7 +121,7 @@ def test_none_is_written_where_the_class_path_has_a_folder_of_files(
     assert archive_options().startswith(f"-XX:ArchiveClassesAtExit={path} ")
 
 
-def test_settings_are_named_by_their_file_where_their_folder_has_nothing_else(
+def test_a_folder_with_only_spark_defaults_is_passed_as_that_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, home = tmp_path / "conf", tmp_path / "spark"
