@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint test test-all suite conformance matrix bench
+.PHONY: help setup demo lint test test-all suite conformance matrix accept bench
 
 # bin/setup links .tools/java when the Java that Spark would take by itself is missing or too old.
 java := test ! -x .tools/java/bin/java || export JAVA_HOME="$$PWD/.tools/java";
@@ -41,6 +41,9 @@ conformance: setup ## All recordings of Flink on the path of a run (ARGS="--engi
 
 matrix: setup ## Publish by the wheel with each Python and Airflow (ARGS="--airflow 3.2")
 	@$(java) .venv/bin/python -m tests.package.matrix $(ARGS)
+
+accept: setup ## Write what is computed from the code again: names, digests, counts, the reference
+	@.venv/bin/python -m tests.house.accept
 
 ##@ Prepare
 

@@ -36,7 +36,7 @@ def test_the_reference_agrees_with_flink_after_cuts(family: str) -> None:
     lines = list(load_cases([FAMILIES[family]]))
 
     for cuts in (1, 2, 3, 10, 60):  # a stream has at most 60 records: the last number cuts between all of them
-        tally = find_difference(lines, partial(reference_engine.run_cut_cases, cuts=cuts))
+        tally = find_difference(lines, partial(reference_engine.run_cases, cuts=cuts))
         assert (cuts, tally.differ, tally.unsupported) == (cuts, [], {})
 
 

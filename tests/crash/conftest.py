@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from tests.crash.world import Forks, Source, World
+from tests.spark.runs import replay_chunk
 from tests.workflow.conftest import LENIENT
 from tests.workflow.history import CLICKS, at, write_clicks, write_definition
 
@@ -16,7 +17,6 @@ from backstream.eventtime.instants import DAY_MS, instant_ms
 from backstream.eventtime.intervals import Interval
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode
-from backstream.spark.chunk_job import replay_chunk
 from backstream.variables import CATALOG_VARIABLE
 from backstream.workflow.plan.plan_request import PlanRequest
 from backstream.workflow.plan.planning import plan_run

@@ -22,6 +22,7 @@ from tests.crash.reader import by_spark
 from tests.crash.test_disk_full import mounted
 from tests.crash.test_kills import KILLS, SEED
 from tests.crash.world import Forks, Source, World, hash_rows
+from tests.spark.runs import replay_chunk
 
 from backstream.errors import StorageError
 from backstream.eventtime.intervals import Interval
@@ -30,7 +31,6 @@ from backstream.lake.catalog_address import table_identifier
 from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest, is_staged
 from backstream.runs.plan import Mode, Plan
-from backstream.spark.chunk_job import replay_chunk
 from backstream.spark.session import SMALL_DATA_SETTINGS
 from backstream.variables import CATALOG_VARIABLE, HOME_VARIABLE
 from backstream.workflow.plan.plan_request import PlanRequest

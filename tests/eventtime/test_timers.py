@@ -9,7 +9,7 @@ from backstream.eventtime.emission import Emission
 from backstream.eventtime.instants import MAX_MS
 from backstream.eventtime.process_functions import Context
 from backstream.eventtime.records import Record, SourceClock
-from backstream.eventtime.timers import run_process
+from backstream.eventtime.timers import ProcessOperator
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
 from backstream.eventtime.watermark_sources import compute_watermarks
 
@@ -39,7 +39,7 @@ def test_state_belongs_to_a_key() -> None:
     emission = Emission(WatermarkStrategy(StrategyKind.MONOTONOUS, interval_ms=1))
 
     watermarks = compute_watermarks(records, emission, SourceClock(0, 1, 5), [0])
-    firings = run_process(records, watermarks, Third).firings
+    firings = ProcessOperator(Third).run(records, watermarks).firings
 
     assert [(firing.key, firing.timestamp_ms, firing.watermark_ms) for firing in firings] == [
         ("a", 104, MAX_MS),

@@ -147,5 +147,10 @@ def _checks() -> Iterator[str]:
             yield f"frame {entry['meta']['frame']}: {entry['kwargs'].get('column', '')}".rstrip(": ")
 
 
-if __name__ == "__main__":
+def write() -> None:
+    """Record the names."""
     RECORDED.write_text(json.dumps(stored_names(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write()

@@ -38,6 +38,7 @@ def test_make_alone_lists_what_it_can_do_by_sections() -> None:
         '  make test-all    All tests, lint beside them (ARGS="-m e2e": those with Airflow, clusters, browsers)',
         '  make conformance All recordings of Flink on the path of a run (ARGS="--engine spark": on Spark)',
         '  make matrix      Publish by the wheel with each Python and Airflow (ARGS="--airflow 3.2")',
+        "  make accept      Write what is computed from the code again: names, digests, counts, the reference",
         "",
         "Prepare",
         "  make setup       A Java runtime, uv and the locked environment; the others call it first",

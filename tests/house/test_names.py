@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.house.stored_names import stored_names
 
 PACKAGE = Path(__file__).parents[2] / "pipelines" / "backstream"
 PAST_TENSES = frozenset(
@@ -49,24 +47,6 @@ ENTRY_POINTS = {"main"}
 """The one name that each program has."""
 
 
-MISSING = {
-    "Cause.MISSING_INPUT": "records that the live system counts",
-    "DayStatus.MISSING": "a day between published days",
-    "PartitionCounts.is_missing": "a source partition with events in the window",
-    "Quality.missing_ratio": "windows with events",
-    "TableFiles.missing_file_error": "a file of a table",
-    "WindowCounts.missing_partitions": "source partitions with events in the window",
-    "find_missing_columns": "columns of a table",
-    "frame run: chunks_missing": "finished chunks",
-    "list_missing_paths": "columns that a definition uses",
-    "list_missing_settings": "settings of Airflow",
-    "missing_input_rule": "records that the live system counts",
-    "quality.missing_ratio": "windows with events",
-    "quality.missing_ratio.fail": "windows with events",
-    "quality.missing_ratio.warn": "windows with events",
-}
-"""The expected thing that does not exist, by name."""
-
 LIMITS = frozenset(["MOST", "LEAST", "FEW"])
 """Words that constants replace by `MAX` and `MIN`."""
 
@@ -91,25 +71,6 @@ def constants(source: str) -> Iterator[str]:
     for node in ast.parse(source).body:
         for target in node.targets if isinstance(node, ast.Assign) else ():
             yield from (name.id for name in ast.walk(target) if isinstance(name, ast.Name) and name.id.isupper())
-
-
-def names_and_members(source: str) -> Iterator[str]:
-    """Yield the public functions, classes, and members of classes of a module; a member as `Class.member`."""
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            yield node.name
-        if isinstance(node, ast.ClassDef):
-            yield from (f"{node.name}.{name}" for member in node.body for name in _names_of_member(member))
-
-
-def _names_of_member(member: ast.stmt) -> Iterator[str]:
-    match member:
-        case (
-            ast.FunctionDef(name=name)
-            | ast.AnnAssign(target=ast.Name(id=name))
-            | ast.Assign(targets=[ast.Name(id=name)])
-        ):
-            yield name
 
 
 def modules() -> Iterator[tuple[str, str]]:
@@ -152,13 +113,6 @@ def test_constants_name_limits_by_max_and_min() -> None:
         for name in constants(source)
         if LIMITS.intersection(name.split("_"))
     ] == []
-
-
-def test_missing_means_that_an_expected_thing_does_not_exist() -> None:
-    public = {name for _, source in modules() for name in names_and_members(source) if name[0] != "_"}
-    stored = {name for names in stored_names().values() for name in names}
-    of_missing = {name for name in public | stored if "missing" in re.split(r"[\W_]", name.lower())}
-    assert sorted(of_missing) == sorted(MISSING)
 
 
 def test_no_two_modules_define_the_same_public_name() -> None:

@@ -12,11 +12,6 @@ TEXTS = ("docs/*.md", "pyproject.toml", "pipelines/**/*.toml")
 """Files for users, which can name a function as `module:name`, or a module."""
 CONVENTIONAL = {"main", "log"}
 """The entry point of a program, and the logger of a module."""
-WITHOUT_CALLER = {
-    "backstream.conformance.reference_engine.run_cut_cases": "continues each recording after cuts, only in tests",
-    "backstream.eventtime.timers.run_process": "is the reference that Spark's process functions are compared with",
-    "backstream.spark.chunk_job.replay_chunk": "replays one chunk for the tests of chunks, cuts, and crashes",
-}
 
 
 def python_files(*folders: str) -> list[str]:
@@ -33,10 +28,8 @@ def test_a_public_name_has_a_caller_outside_its_module() -> None:
             named = [modules[module] for address in addresses if (module := ".".join(address)) in modules]
             used |= addresses | {(module.name, name) for module in named for name in module.public}
     used |= {(module, name) for module in modules for name in CONVENTIONAL}
-    used |= {(module, name) for module, _, name in (known.rpartition(".") for known in WITHOUT_CALLER)}
     tested = set().union(*map(find_uses, python_files("tests")))
     assert list(find_needless(modules, used, tested)) == []
-    assert {place for place in WITHOUT_CALLER if tuple(place.rsplit(".", 1)) not in tested} == set()
 
 
 def test_the_rule_finds_what_it_is_for() -> None:

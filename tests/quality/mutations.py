@@ -464,7 +464,3 @@ def table() -> str:
                 f"| {name if at == 0 else ''} | {check} | {first} | {mutation.verdict if at == 0 else ''} |"
             )
     return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    print(table())  # noqa: T201 - for the page

@@ -44,7 +44,7 @@ def test_every_expectation_is_the_gravest_that_some_mutation_fails() -> None:
 
 
 def test_the_page_on_quality_has_the_table_of_mutations() -> None:
-    assert table() in PAGE.read_text(encoding="utf-8"), "python -m tests.quality.mutations prints it"
+    assert table() in PAGE.read_text(encoding="utf-8"), "make accept writes it"
 
 
 WITHOUT_ROWS = {"the run has at least one window"}

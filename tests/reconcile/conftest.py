@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from tests.spark.runs import replay_chunk
 from tests.workflow.history import CLICKS, COLUMNS, write_clicks, write_definition
 
 from backstream.eventtime.instants import instant_ms
@@ -22,7 +23,6 @@ from backstream.reconcile.comparison import Reconciliation
 from backstream.reconcile.reconcile import ReconcileRequest, reconcile_dataset
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
-from backstream.spark.chunk_job import replay_chunk
 from backstream.workflow.plan.plan_request import PlanRequest
 from backstream.workflow.plan.planning import plan_run
 

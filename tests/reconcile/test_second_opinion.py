@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from tests.reconcile.conftest import DEFINITION, TYPES, Published, clicks
+from tests.spark.runs import replay_chunk
 from tests.workflow.history import write_clicks, write_definition
 from typer.testing import CliRunner
 
@@ -23,7 +24,6 @@ from backstream.lake.reader import load_published_rows, load_rows
 from backstream.native.raw_input import RawInput, Target
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode
-from backstream.spark.chunk_job import replay_chunk
 from backstream.variables import HOME_VARIABLE
 from backstream.workflow.explain import compare_row
 from backstream.workflow.plan.plan_request import PlanRequest

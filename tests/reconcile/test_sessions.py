@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 from tests.reconcile.conftest import DEFINITION, TYPES, Published, clicks
+from tests.spark.runs import replay_chunk
 from tests.workflow.history import write_clicks, write_definition
 
 from backstream.eventtime.instants import instant_ms
@@ -16,7 +17,6 @@ from backstream.lake.publication.publish import publish_range
 from backstream.reconcile.rules import Cause
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode
-from backstream.spark.chunk_job import replay_chunk
 from backstream.workflow.plan.plan_request import PlanRequest
 from backstream.workflow.plan.planning import plan_run
 

@@ -8,12 +8,13 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from tests.spark.histories import MARKER, Place, Value, days
 
 from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest, sum_fates
-from backstream.runs.plan import Mode, Plan
+from backstream.runs.plan import Chunk, Mode, Plan
+from backstream.spark.chunk_job import replay_chunks
 from backstream.workflow.plan.plan_request import PlanRequest
 from backstream.workflow.plan.planning import plan_run
 
@@ -72,6 +73,12 @@ def planned(folder: Path, definition: dict[str, Any], mode: Mode, *, since: int,
     interval = days(since, until)
     home = Home(folder / "home")
     return plan_run(PlanRequest(path, interval, mode=mode, trigger="test", home=home))
+
+
+def replay_chunk(spark: SparkSession, plan: Plan, chunk: Chunk) -> Manifest:
+    """Run one chunk alone."""
+    (manifest,) = replay_chunks(spark, plan, [chunk])
+    return manifest
 
 
 def rows(manifests: list[Manifest], suffix: str) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from tests.spark.histories import DAY_ONE_MS, Row, days, definition_of, random_history, write_history
+from tests.spark.runs import replay_chunk
 
 from backstream.definition.loader import parse_definition
 from backstream.errors import PlanError
@@ -19,7 +20,6 @@ from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
 from backstream.source.arrival_index import ArrivalIndex, BucketGrid, IndexFolder
 from backstream.spark.arrival_index import extend_index
-from backstream.spark.chunk_job import replay_chunk
 from backstream.spark.source import read_schema
 from backstream.workflow.plan.plan_request import PlanRequest
 from backstream.workflow.plan.planning import plan_run

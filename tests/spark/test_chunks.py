@@ -19,6 +19,7 @@ from tests.spark.runs import (
     physical_plan,
     planned,
     published,
+    replay_chunk,
     rows,
 )
 
@@ -30,7 +31,7 @@ from backstream.runs.manifest import sum_fates
 from backstream.runs.plan import Mode
 from backstream.runs.table_schemas import WORKING_COLUMNS
 from backstream.spark.chunk_group import ChunkGroup
-from backstream.spark.chunk_job import replay_chunk, replay_chunks
+from backstream.spark.chunk_job import replay_chunks
 from backstream.spark.table_frames import TableFrames, table_frames, window_results
 from backstream.spark.watermarks.replay_lateness import resolve_lateness
 from backstream.spark.windows.fixed_windows import FixedWindows

@@ -14,7 +14,7 @@ from backstream.definition.loader import parse_definition
 from backstream.definition.model import Definition
 from backstream.eventtime.instants import MAX_MS, MIN_MS
 from backstream.eventtime.records import Record
-from backstream.eventtime.timers import run_process
+from backstream.eventtime.timers import ProcessOperator
 from backstream.eventtime.watermarks import WatermarkEvent, Watermarks
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -68,12 +68,11 @@ def test_the_class_of_the_page_reports_silence() -> None:
     )
     assert definition.process
 
-    emitted = run_process(
-        records,
-        rising,
+    operator = ProcessOperator(
         lambda: silence(**definition.process.kwargs if definition.process else {}),
         lambda record: {"temperature": record.value},
-    ).emitted["a7"]
+    )
+    emitted = operator.run(records, rising).emitted["a7"]
 
     assert [(row.timestamp_ms // MINUTE_MS, row.tag, row.row) for row in emitted] == [
         (8, "hot", {"temperature": 95}),

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from tests.spark.histories import DAY_ONE_MS, Row, definition_of, random_history, write_history
-from tests.spark.runs import planned, rows
+from tests.spark.runs import planned, replay_chunk, rows
 
 from backstream.eventtime.instants import DAY_MS, HOUR_MS
 from backstream.runs.manifest import Manifest, sum_fates
 from backstream.runs.plan import Mode, Plan
-from backstream.spark.chunk_job import replay_chunk, replay_chunks
+from backstream.spark.chunk_job import replay_chunks
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from tests.spark.histories import Row, definition_of, random_history, write_history
-from tests.spark.runs import STREAMS, planned, rows
+from tests.spark.runs import STREAMS, planned, replay_chunk, rows
 from tests.spark.user_functions import Silence
 
 from backstream.definition.loader import parse_definition
@@ -19,12 +19,12 @@ from backstream.errors import UserCodeError
 from backstream.eventtime.instants import HOUR_MS, MAX_MS, MIN_MS
 from backstream.eventtime.process_functions import Context
 from backstream.eventtime.records import Record, SourceClock
-from backstream.eventtime.timers import run_process
+from backstream.eventtime.timers import ProcessOperator
 from backstream.eventtime.watermark_sources import compute_watermarks
 from backstream.eventtime.watermarks import WatermarkEvent, Watermarks
 from backstream.runs.manifest import Manifest, sum_fates
 from backstream.runs.plan import Mode, Plan
-from backstream.spark.chunk_job import replay_chunk, replay_chunks
+from backstream.spark.chunk_job import replay_chunks
 
 pytestmark = pytest.mark.slow
 
@@ -91,7 +91,7 @@ def reference(history: Sequence[Row], content: Mapping[str, Any], plan: Plan) ->
     def fields(record: Record) -> dict[str, Any]:
         return {"value": record.value, "is_duplicate": id(record) not in firsts}
 
-    emitted = run_process(records, watermarks, WithoutDuplicates, fields).emitted
+    emitted = ProcessOperator(WithoutDuplicates, fields).run(records, watermarks).emitted
     told: tuple[Told, Told] = ({}, {})
     for key, of_key in emitted.items():
         indexes: Counter[Any] = Counter()

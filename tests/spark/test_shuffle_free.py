@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from tests.spark.histories import Expected, definition_of, random_history, write_history
-from tests.spark.runs import WINDOWS, panes, physical_plan, planned, published
+from tests.spark.runs import WINDOWS, panes, physical_plan, planned, published, replay_chunk
 
 from backstream.definition.loader import parse_definition
 from backstream.eventtime.instants import DAY_MS, HOUR_MS
@@ -18,7 +18,6 @@ from backstream.runs.plan import InputFile, Mode
 from backstream.spark import shuffle_free
 from backstream.spark import shuffle_free as module
 from backstream.spark.chunk_group import ChunkGroup
-from backstream.spark.chunk_job import replay_chunk
 from backstream.spark.shuffle_free import cut_time_ranges
 from backstream.spark.table_frames import window_results
 from backstream.spark.windows import aggregation

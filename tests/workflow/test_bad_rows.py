@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from tests.spark.runs import replay_chunk
 from tests.workflow.history import AT_ONE_TIME, CLICKS, COLUMNS, at, planned, write_clicks, write_definition
 
 from backstream.errors import SpecError
@@ -16,7 +17,7 @@ from backstream.lake.reader import load_rows
 from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest, sum_fates
 from backstream.runs.plan import Mode, Plan
-from backstream.spark.chunk_job import replay_chunk, replay_chunks
+from backstream.spark.chunk_job import replay_chunks
 from backstream.workflow.audit import audit_run
 from backstream.workflow.inputs.prepare import prepare_source
 from backstream.workflow.publish import publication_text, publish_run

@@ -7,11 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from tests.spark.runs import replay_chunk
 from tests.workflow.history import CLICKS, COLUMNS, at, planned, write_clicks, write_definition
 
 from backstream.errors import QualityError, SpecError
 from backstream.runs.plan import Plan
-from backstream.spark.chunk_job import replay_chunk
 from backstream.workflow.audit import audit_run
 from backstream.workflow.publish import publish_run
 

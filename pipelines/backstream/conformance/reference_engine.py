@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -60,19 +60,19 @@ class StreamResult:
         }
 
 
-def run_cases(cases: Sequence[Case]) -> list[StreamResult | BackstreamError]:
-    """Return the results of the reference engine for conformance cases."""
-    return [_run_or_error(case, _replay) for case in cases]
+def run_cases(cases: Sequence[Case], cuts: int = 0) -> list[StreamResult | BackstreamError]:
+    """Return the results of the reference engine for conformance cases.
+
+    Args:
+        cases: the cases.
+        cuts: the number of cuts of each case into equal parts; the state goes through JSON at each cut.
+    """
+    return [_run_or_error(case, cuts) for case in cases]
 
 
-def run_cut_cases(cases: Sequence[Case], cuts: int) -> list[StreamResult | BackstreamError]:
-    """Return the results of cases that are cut into equal parts; the state goes through JSON at each cut."""
-    return [_run_or_error(case, partial(_replay_parts, cuts=cuts)) for case in cases]
-
-
-def _run_or_error(case: Case, replay: Callable[[Case], Iterator[ReplayResults]]) -> StreamResult | BackstreamError:
+def _run_or_error(case: Case, cuts: int) -> StreamResult | BackstreamError:
     try:
-        return _result(list(replay(case)))
+        return _result(list(_replay_parts(case, cuts)))
     except BackstreamError as error:
         return error
 
@@ -83,10 +83,6 @@ def _settings(case: Case) -> StreamSettings:
     return StreamSettings(
         case.emission, case.clock, case.partitions, case.window, case.allowed_lateness_ms, new_function
     )
-
-
-def _replay(case: Case) -> Iterator[ReplayResults]:
-    yield replay_to_end(case.records, _settings(case))
 
 
 def _replay_parts(case: Case, cuts: int) -> Iterator[ReplayResults]:

@@ -48,23 +48,6 @@ def record_fields(record: Record) -> dict[str, Any]:
     }
 
 
-def run_process(
-    records: Sequence[Record],
-    watermarks: Watermarks,
-    new_function: Callable[[], ProcessFunction],
-    fields: Callable[[Record], Mapping[str, Any]] = record_fields,
-) -> ProcessResults:
-    """Run records and watermarks through one process function per key.
-
-    Args:
-        records: the records in arrival order.
-        watermarks: the watermarks of the stream.
-        new_function: creates the function of a key.
-        fields: returns a record as the function gets it.
-    """
-    return ProcessOperator(new_function, fields).run(records, watermarks)
-
-
 @dataclass(slots=True)
 class ProcessOperator:
     """One process function per key. An operator that is restored from the state at a cut continues from there."""

@@ -102,12 +102,6 @@ def replay_chunks(
             raise
 
 
-def replay_chunk(spark: SparkSession, plan: Plan, chunk: Chunk) -> Manifest:
-    """Run one chunk alone; see `replay_chunks`."""
-    (manifest,) = replay_chunks(spark, plan, [chunk])
-    return manifest
-
-
 def _run_group(group: ChunkGroup, on_stage: Callable[[Chunk, str], None]) -> list[Manifest]:
     """Run a group of chunks, write their manifests, and return them."""
     plan, chunks = group.plan, group.chunks
