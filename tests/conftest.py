@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -12,8 +13,12 @@ from pyspark.sql import SparkSession
 from tests.lake import store
 from tests.lake.postgres import Server, binaries, running
 from tests.seconds import Seconds
+from xdist.scheduler import LoadFileScheduling
 
 from backstream.variables import HEAP_VARIABLE, WAREHOUSE_VARIABLE
+
+SHARED_FOLDERS = ("tests/browser",)
+"""Folders whose files share a server that takes long to start: one process runs all of them."""
 
 settings.register_profile("suite", deadline=None)  # other tests use the processor at the same time
 settings.load_profile("suite")
@@ -24,6 +29,21 @@ FLINK_CASES = Path(__file__).parent / "conformance" / "flink"
 def pytest_configure(config: pytest.Config) -> None:
     """Measure where the seconds go."""
     config.pluginmanager.register(Seconds(), "seconds")
+
+
+def scope_of(nodeid: str) -> str:
+    """Return what one process runs: the tests of a file, or those of a shared folder."""
+    file = nodeid.partition("::")[0]
+    folder = file.rpartition("/")[0]
+    return folder if folder in SHARED_FOLDERS else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
+    """Distribute the tests by their scope."""
+    scheduler = LoadFileScheduling(config, log)
+    scheduler._split_scope = scope_of  # noqa: SLF001 - the method that pytest-xdist names for this
+    return scheduler
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

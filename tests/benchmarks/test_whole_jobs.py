@@ -26,12 +26,12 @@ TOY = ["--only", "job", "--rows", "3000", "--rounds", "1", "--heap", "1g"]
 def test_jobs_at_toy_size_write_the_same_rows_as_the_script(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status = main([*TOY, "--shapes", "session-shuffled", "--folder", str(tmp_path)])
+    status = main([*TOY, "--shapes", "hourly", "--folder", str(tmp_path)])
 
     told = capsys.readouterr().out
     assert [line for line in told.splitlines() if "differ" in line or "ended with status" in line] == []
     assert status == 0
-    for part in ("recompute, session 30 min, shuffled files", "session-shuffled, by hand", "at most 1.7 x"):
+    for part in ("recompute, 20,000 keys x 1 h, files in arrival order", "hourly, by hand", "at most 1.5 x"):
         assert part in told
     assert list((tmp_path / "jobs").iterdir()) == []
 

@@ -58,7 +58,7 @@ def test_a_native_run_agrees_with_flink(
         monkeypatch.setattr(firing_times, "_LISTED_PER_STRETCH", 0)
 
     # `make conformance` runs all of them. A union is prepared first, which takes longer than its replay.
-    lines = list(load_cases([recordings]))[:: 6 if recordings.stem == "union" else 2]
+    lines = list(load_cases([recordings]))[:: 8 if recordings.stem == "union" else 3]
 
     tally = find_difference(lines, RunEngine(spark, "native"))
 

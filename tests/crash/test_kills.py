@@ -25,7 +25,7 @@ from backstream.runs.manifest import Manifest, is_staged
 
 pytestmark = pytest.mark.slow
 
-KILLS = int(os.environ.get("BACKSTREAM_KILLS", "9"))
+KILLS = int(os.environ.get("BACKSTREAM_KILLS", "6"))
 SEED = os.environ.get("BACKSTREAM_SEED", "1")
 READERS = ("pyiceberg", "duckdb", "spark")
 

@@ -20,7 +20,7 @@ from backstream.runs.status import RunStatus
 
 pytestmark = pytest.mark.slow
 
-PUBLISHERS = 6
+PUBLISHERS = 4
 BOTH = pytest.mark.parametrize("world", ["sqlite", "postgres"], indirect=True)
 
 

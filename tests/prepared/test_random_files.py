@@ -62,11 +62,11 @@ engine = "{engine}"
 SHORT = [*((source, "auto", 1, 12) for source in SOURCES), *((source, "auto", 1, 8) for source in TABLES)]
 LONG = [
     *(
-        (source, engine, 2, 100)
+        (source, engine, 2, 40)
         for source in SOURCES
         for engine in ("auto", "spark")[: 1 + (source.name == "lines")]
     ),
-    *((source, "auto", 2, 60) for source in TABLES),
+    *((source, "auto", 2, 30) for source in TABLES),
 ]
 
 
@@ -96,7 +96,7 @@ def test_each_record_of_a_random_file_is_read_or_counted(
 @pytest.mark.parametrize("name", ["lines", "csv"])
 def test_a_run_publishes_the_records_of_random_files(tmp_path: Path, name: str, engine: str) -> None:
     (source,) = (each for each in SOURCES if each.name == name)
-    written = write_files(tmp_path / "data", source, random.Random(3), 60)  # noqa: S311 - test data
+    written = write_files(tmp_path / "data", source, random.Random(3), 40)  # noqa: S311 - test data
     for path, (_, expected) in written.items():
         if expected.unclear or expected.is_refused:
             Path(path).unlink()
@@ -132,7 +132,7 @@ def require_refusal(error: BackstreamError, place: Path) -> None:
     ("source", "seed", "count"),
     [
         *((source, 5, 3) for source in (*SOURCES[::4], *TABLES[1::4])),
-        *(pytest.param(source, 6, 12, marks=pytest.mark.slow) for source in (*SOURCES, *TABLES)),
+        *(pytest.param(source, 6, 8, marks=pytest.mark.slow) for source in (*SOURCES, *TABLES)),
     ],
 )
 def test_a_check_counts_the_records_of_random_files(
@@ -182,8 +182,8 @@ def in_milliseconds(rows: Counter[Row]) -> Counter[Row]:
 @pytest.mark.parametrize(
     ("source", "seed", "count"),
     [
-        *((source, 7, 30) for source in (*SOURCES, *TABLES)),
-        *(pytest.param(source, 8, 60, marks=pytest.mark.slow) for source in (*SOURCES, *TABLES)),
+        *((source, 7, 15) for source in (*SOURCES, *TABLES)),
+        *(pytest.param(source, 8, 30, marks=pytest.mark.slow) for source in (*SOURCES, *TABLES)),
     ],
 )
 def test_init_writes_a_definition_of_a_random_file_or_refuses_it(
@@ -209,7 +209,7 @@ def test_init_writes_a_definition_of_a_random_file_or_refuses_it(
 def test_a_run_with_the_definition_of_init_loses_no_record(
     spark: SparkSession, tmp_path: Path, source: Source
 ) -> None:
-    written = write_files(tmp_path / "data", source, random.Random(SEED or 9), FILES or 20)  # noqa: S311 - test data
+    written = write_files(tmp_path / "data", source, random.Random(SEED or 9), FILES or 12)  # noqa: S311 - test data
     for path, (_, expected) in written.items():
         if not expected.is_intact or expected.unclear:
             Path(path).unlink()

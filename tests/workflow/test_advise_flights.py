@@ -16,7 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 from demo.flights import prepare
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
+from backstream.cli import app
 from backstream.definition.loader import load_definition
 from backstream.errors import PlanError, SpecError
 from backstream.eventtime.delay_analysis import DelayAdvice
@@ -129,9 +131,7 @@ def test_no_smaller_delay_keeps_as_much(advice: DelayAdvice, recording: Recordin
     assert [1 - count / advice.records >= advice.keep for count in dropped] == [False, True]
 
 
-def test_the_command_prints_the_output_in_the_documentation_and_writes_the_curve(
-    home: Home, advice: DelayAdvice, tmp_path: Path
-) -> None:
+def test_the_command_prints_the_output_in_the_documentation(home: Home, tmp_path: Path) -> None:
     command = "backstream advise flights --since 2013-02-01 --until 2013-03-01"
     _, _, rest = DOCUMENTATION.read_text(encoding="utf-8").partition(f"$ {command}\n")
     shown, _, _ = rest.partition("```")
@@ -139,15 +139,27 @@ def test_the_command_prints_the_output_in_the_documentation_and_writes_the_curve
     settings = {key: value for key, value in SMALL_DATA_SETTINGS.items() if key.startswith("spark.sql.codegen")}
     (tmp_path / "spark-defaults.conf").write_text("".join(f"{key} {value}\n" for key, value in settings.items()))
 
-    for form, expected in (("table", shown), ("json", advice.json_text())):
-        result = subprocess.run(
-            [Path(sys.executable).with_name("backstream"), *command.split()[1:], "--format", form],
-            env=os.environ | {HOME_VARIABLE: str(home.path), "SPARK_CONF_DIR": str(tmp_path)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert (result.returncode, result.stdout) == (0, expected)
+    result = subprocess.run(
+        [Path(sys.executable).with_name("backstream"), *command.split()[1:]],
+        env=os.environ | {HOME_VARIABLE: str(home.path), "SPARK_CONF_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (result.returncode, result.stdout) == (0, shown)
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_command_prints_the_whole_curve_as_json(
+    home: Home, advice: DelayAdvice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SparkSession, "stop", lambda _: None)  # other tests use the session after the command
+
+    result = CliRunner(env={HOME_VARIABLE: str(home.path)}).invoke(
+        app, ["advise", "flights", "--since", "2013-02-01", "--until", "2013-03-01", "--format", "json"]
+    )
+
+    assert (result.exit_code, result.stdout) == (0, advice.json_text())
 
 
 def test_the_curve_in_the_file_is_the_advice_at_every_minute(advice: DelayAdvice) -> None:

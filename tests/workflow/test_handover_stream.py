@@ -129,7 +129,7 @@ def watermarks(draw: st.DrawFn) -> dict[str, Any]:
     return section
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(streams(), watermarks(), WINDOWS, st.sampled_from([0, 0, 40, 400]), st.integers(-50, 1200))
 def test_the_state_equals_that_of_the_reference(
     records: list[Record], watermark: dict[str, Any], window: dict[str, Any], lateness_ms: int, at: int
