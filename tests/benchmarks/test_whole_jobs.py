@@ -149,7 +149,7 @@ def test_the_page_has_whole_jobs_before_kernels() -> None:
     assert text.splitlines()[:7] == [
         "### Whole jobs",
         "",
-        "Measured on 2026-01-01: from start to exit of a process, median of 1 rounds.",
+        "From start to exit of a process, median of 1 rounds. Measured on 2026-01-01.",
         "",
         "| job | against | ratio | in the rounds | asked | met |",
         "| --- | --- | --: | --: | --: | --: |",
