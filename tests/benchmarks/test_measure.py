@@ -110,7 +110,7 @@ def test_a_process_ends_with_the_one_that_began_it() -> None:
 
         began.kill()
 
-    gone, _ = psutil.wait_procs(begun, timeout=10)
+    gone, _ = psutil.wait_procs(begun, timeout=60)
     assert gone == begun
 
 
