@@ -169,6 +169,22 @@ def test_a_run_that_died_after_its_side_tables_appends_them_only_once(lake: Lake
     assert load_rows(lake.home, "flights__metrics").num_rows == 1
 
 
+def test_a_held_table_that_another_run_changed_is_loaded_again(lake: Lake) -> None:
+    plan, other = lake.plan("2013-02-01", "2013-02-02"), lake.plan("2013-02-02", "2013-02-03")
+    manifests = lake.staged(plan, {"2013-02-01T05:00Z": 3}, metrics=[("EWR", 3)])
+    others = lake.staged(other, {"2013-02-02T05:00Z": 4}, metrics=[("JFK", 4)])
+    with open_catalog_for_writing(lake.home) as catalog:
+        held = create_tables(catalog, plan)
+        publish_range(other, others)
+
+        appended = append_side_tables(
+            held, {suffix: check_staged_files(plan, suffix, manifests) for suffix in plan.tables}
+        )
+
+    assert appended["metrics"] == lake.table("flights__metrics").current_snapshot()
+    assert sorted(load_rows(lake.home, "flights__metrics")["source_partition"].to_pylist()) == ["EWR", "JFK"]
+
+
 def test_a_range_of_part_of_a_day_is_refused(lake: Lake) -> None:
     plan = lake.plan("2013-02-01", "2013-02-02T12:00Z")
 
