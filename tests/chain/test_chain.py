@@ -132,7 +132,7 @@ def test_a_run_without_a_fault_is_published(broken: Staged) -> None:
         each for each in Audit.read(broken.plan.folder.audit_result).checks if each.expectation == "verify"
     )
     assert (check.outcome, check.observed) == (CheckOutcome.PASS, f"{rows:,} rows are equal")
-    receipt = Receipt.read(broken.plan.folder.verification)
+    receipt = Receipt.find(broken.plan.folder.verification)
     assert receipt is not None
     assert (receipt.verified, receipt.rows, receipt.findings) == (rows, rows, ())
 

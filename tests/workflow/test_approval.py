@@ -141,7 +141,7 @@ def test_a_run_awaits_its_approval_until_the_approver_decides(tmp_path: Path) ->
     statuses.append(status_of(plan))
 
     assert statuses == [RunStatus.AUDITED, RunStatus.AWAITING_APPROVAL, RunStatus.AUDITED, RunStatus.PUBLISHED]
-    assert ApprovalRequest.read(plan.folder.approval_request) == request
+    assert ApprovalRequest.find_readable(plan.folder.approval_request) == request
 
 
 def test_the_request_has_the_limit_of_the_definition_and_both_values_of_the_changed_rows(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_a_sample_is_verified_and_its_receipt_is_in_the_report(tmp_path: Path) -
     assert published.verify().hashes == receipt.hashes
     assert published.verify(seed=2).hashes["rows"] != receipt.hashes["rows"]
     assert "30 of" in published.plan.folder.report.read_text()
-    stored = Receipt.read(published.plan.folder.verification)
+    stored = Receipt.find(published.plan.folder.verification)
     assert stored is not None
     assert stored.seed == 2
 
@@ -163,7 +163,7 @@ def test_staged_rows_are_verified_before_they_are_published(tmp_path: Path, *, i
     stage_counts(plan, clicks()[1:] if is_wrong else clicks())
     manifests, windows = load_manifests(plan), pd.read_parquet(published.plan.folder.audit_frame)
     check = check_staged_sample(plan, manifests, windows, 200)
-    receipt = Receipt.read(plan.folder.verification)
+    receipt = Receipt.find(plan.folder.verification)
     assert receipt is not None
     assert receipt.verified == check.element_count > 20
     if is_wrong:

@@ -150,7 +150,7 @@ class _ResultOperator(BaseOperator):
 
         provide_environment(Path(self.definition_path))
         plan = Plan.load(self.plan_path)
-        audit = Audit.read(plan.folder.audit_result) if plan.folder.audit_result.exists() else None
+        audit = Audit.find(plan.folder.audit_result)
         return describe_lineage(plan), audit
 
 

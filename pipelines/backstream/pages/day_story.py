@@ -182,8 +182,8 @@ def _load_chunk_files(folder: RunFolder) -> list[tuple[int, int, list[str]]]:
 def _list_approvals(runs: Iterable[_Run]) -> Iterator[StoryEvent]:
     for run in {run.row.run_id: run for run in runs}.values():  # a run can have several rows in the ledger
         asked, decision = (
-            ApprovalRequest.read(run.folder.approval_request),
-            ApprovalDecision.read(run.folder.approval),
+            ApprovalRequest.find_readable(run.folder.approval_request),
+            ApprovalDecision.find(run.folder.approval),
         )
         if asked:
             yield run.event(asked.asked_at_ms, "info", "Approval requested", text=asked.finding)

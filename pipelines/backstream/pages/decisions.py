@@ -34,7 +34,7 @@ def approval_page(
 ) -> Page:
     """Return the page of an approval request: the verdict, the changes of the published rows, and both answers."""
     folder = _find_asking_run(records, address)
-    request = ApprovalRequest.read(folder.approval_request) if folder else None
+    request = ApprovalRequest.find_readable(folder.approval_request) if folder else None
     if folder is None or request is None:
         sentence = f"Run {address.run_id} of {address.dag_id} has not requested an approval."
         return note_page("No approval request", sentence, status=_NOT_FOUND, notice=records.notice)
@@ -96,7 +96,7 @@ def _find_asking_run(records: PageStore, address: RunAddress) -> RunFolder | Non
 
 
 def _outcome(folder: RunFolder) -> str:
-    decision = ApprovalDecision.read(folder.approval)
+    decision = ApprovalDecision.find(folder.approval)
     return f"{decision}, {decision.at}" if decision else ""
 
 

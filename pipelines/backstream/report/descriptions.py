@@ -56,7 +56,7 @@ def describe_settings(plan: Plan, definition: Definition) -> tuple[tuple[str, st
 
 
 def _later_files(plan: Plan) -> Iterator[tuple[str, str]]:
-    if later := LaterFiles.read(plan.folder.later_files):
+    if later := LaterFiles.find(plan.folder.later_files):
         yield "Input files: not read", str(later)
 
 
@@ -67,7 +67,7 @@ def _exceptions(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "For this run only", values
     if plan.gate_override:
         yield "Quality gate override", plan.gate_override
-    if decision := ApprovalDecision.read(plan.folder.approval):
+    if decision := ApprovalDecision.find(plan.folder.approval):
         yield "Approval", f"{decision}, {decision.at}"
 
 
@@ -153,7 +153,7 @@ def _describe_approval(plan: Plan) -> str:
     """Return the reason why a run without publication has no approval; empty if it has one or needs none."""
     if request := find_pending_request(plan.folder):
         return f"the run {describe_wait(request)}"
-    decision = ApprovalDecision.read(plan.folder.approval)
+    decision = ApprovalDecision.find(plan.folder.approval)
     return f"{decision}; the staged files are kept" if decision and not decision.is_approved else ""
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from backstream.errors import LedgerError
 from backstream.eventtime.intervals import Interval
 from backstream.runs.home import Home
+from backstream.runs.run_file import RunFile
 from backstream.storage.files import load_json, write_json
 
 
@@ -28,12 +29,14 @@ class DayIssue:
 
 
 @dataclass(frozen=True, slots=True)
-class DatasetState:
+class DatasetState(RunFile):
     """The state of a dataset at one time.
 
     The days with events are `[first_day_ms, end_day_ms)`, None without events. `unsealed` is None if the
     definition does not use seals. `problems` list what could not be determined, with the reason.
     """
+
+    what = "state of a dataset"
 
     dataset: str
     at_ms: int
@@ -57,22 +60,6 @@ class DatasetState:
             return None
         until_ms = min((issue.day_ms for issue in self.unsealed), default=self.end_day_ms)
         return None if until_ms == self.first_day_ms else until_ms
-
-    def write(self, path: Path) -> None:
-        """Write as JSON by atomic rename."""
-        write_json(path, asdict(self))
-
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        """Read the state from a file.
-
-        Raises:
-            LedgerError: when there is no such file, or it contains no state.
-        """
-        content = load_json(path, "state of a dataset")
-        unsealed = content["unsealed"]
-        issues = {"unsealed": None if unsealed is None else _issues(unsealed), "stale": _issues(content["stale"])}
-        return cls(**content | issues | {"problems": tuple(content["problems"])})
 
 
 class DayTotals(NamedTuple):
@@ -108,10 +95,6 @@ def load_day_totals(path: Path) -> list[DayTotals]:
     if places == list(range(len(places))):  # the order of this version
         return list(map(DayTotals._make, content["days"]))
     return [DayTotals(*(values[place] for place in places)) for values in content["days"]]
-
-
-def _issues(content: Iterable[dict[str, Any]]) -> tuple[DayIssue, ...]:
-    return tuple(DayIssue(**fields) for fields in content)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from backstream.errors import LedgerError
-from backstream.storage.files import load_json, write_json
+from backstream.runs.run_file import RunFile
 from backstream.text import count_of
 
 _ROLLBACK_PREFIX = "rollback-"
@@ -75,12 +73,14 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Audit:
+class Audit(RunFile):
     """All checks of a run, with their verdict and a summary of one sentence.
 
     `overridden` is the reason to publish a failed result; empty: it is not published. `results` is the hash of the
     staged results that were checked, and `expectations` that of the suite and the limits.
     """
+
+    what = "verdict"
 
     run_id: str
     suite: str
@@ -113,27 +113,15 @@ class Audit:
         summary = self.summary if is_met else f"{failure}; {self.summary}"
         return replace(self, checks=checks, verdict=worst_verdict(checks), summary=summary)
 
-    def write(self, path: Path) -> None:
-        """Write as JSON by atomic rename."""
-        write_json(path, asdict(self))
-
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        """Read the audit from a file.
-
-        Raises:
-            LedgerError: when there is no such file.
-        """
-        content = load_json(path, "verdict")
-        return cls(**content | {"verdict": Verdict(content["verdict"]), "checks": _checks(content["checks"])})
-
 
 @dataclass(frozen=True, slots=True)
-class LaterAudit:
+class LaterAudit(RunFile):
     """The newest judgement of a published run with expectations that changed after its audit.
 
     The run keeps its own audit. `expectations` is the hash of the suite and the limits, `at` a text in UTC.
     """
+
+    what = "judgement"
 
     suite: str
     verdict: Verdict
@@ -146,18 +134,6 @@ class LaterAudit:
         judged = f"judged again on {self.at}: {self.verdict}"
         return f"{judged}, with expectations that changed after the audit ({self.suite}): {self.summary}"
 
-    def write(self, path: Path) -> None:
-        """Write as JSON by atomic rename."""
-        write_json(path, asdict(self))
-
-    @classmethod
-    def read(cls, path: Path) -> Self | None:
-        """Read the judgement from a file; None if there is none."""
-        if not path.exists():
-            return None
-        content: dict[str, Any] = load_json(path, "judgement")
-        return cls(**content | {"verdict": Verdict(content["verdict"])})
-
 
 def worst_verdict(checks: Sequence[Check]) -> Verdict:
     """Return the most severe outcome: error, then fail, then warn. Without any check it is an error."""
@@ -169,22 +145,8 @@ def worst_verdict(checks: Sequence[Check]) -> Verdict:
     return Verdict.WARN if CheckOutcome.WARN in outcomes else Verdict.PASS
 
 
-def _checks(content: Sequence[Mapping[str, Any]]) -> tuple[Check, ...]:
-    return tuple(
-        Check(
-            **dict(check)
-            | {
-                "severity": Severity(check["severity"]),
-                "outcome": CheckOutcome(check["outcome"]),
-                "failing": tuple(check["failing"]),
-            }
-        )
-        for check in content
-    )
-
-
 @dataclass(frozen=True, slots=True)
-class ApprovalRequest:
+class ApprovalRequest(RunFile):
     """A request to approve the publication of a run; times are in epoch milliseconds.
 
     `dag_id`, `dag_run_id`, and `task_id` are those of the task in Airflow that asks. `audit_id` is that of the
@@ -192,6 +154,8 @@ class ApprovalRequest:
     `verdict` and `finding` come from the audit. `against` describes the published state. `rows` counts rows by
     kind of change. `aggregates` are the changed aggregates with the rows that change most.
     """
+
+    what = "approval request"
 
     dag_id: str
     dag_run_id: str
@@ -207,25 +171,15 @@ class ApprovalRequest:
     rows: Mapping[str, int] | None = None
     aggregates: Sequence[Mapping[str, Any]] = ()
 
-    def write(self, path: Path) -> None:
-        """Write as JSON by atomic rename."""
-        write_json(path, asdict(self))
-
-    @classmethod
-    def read(cls, path: Path) -> Self | None:
-        """Read the request from a file; None if there is none, or another version wrote it."""
-        try:
-            return cls(**load_json(path, "approval request"))
-        except (LedgerError, TypeError):
-            return None
-
 
 @dataclass(frozen=True, slots=True)
-class ApprovalDecision:
+class ApprovalDecision(RunFile):
     """The decision, the approver (empty: no approver answered in time), and the time as ISO 8601 text.
 
     `asked_at_ms` is that of the request, in epoch milliseconds.
     """
+
+    what = "decision"
 
     is_approved: bool
     by: str
@@ -238,26 +192,16 @@ class ApprovalDecision:
             return "rejected, no approver answered in time"
         return f"{'approved' if self.is_approved else 'rejected'} by {self.by}"
 
-    def write(self, path: Path) -> None:
-        """Write as JSON by atomic rename."""
-        write_json(path, asdict(self))
-
-    @classmethod
-    def read(cls, path: Path) -> Self | None:
-        """Read the decision from a file; None if the file does not exist."""
-        if not path.exists():
-            return None
-        content: dict[str, Any] = load_json(path, "decision")
-        return cls(**content)
-
 
 @dataclass(frozen=True, slots=True)
-class Publication:
+class Publication(RunFile):
     """The publication of one run.
 
     `snapshots` maps the suffix of each table to its snapshot. `already` is true if an earlier attempt made the
     commit.
     """
+
+    what = "publication"
 
     run_id: str
     dataset: str
@@ -270,24 +214,12 @@ class Publication:
     published_at: str
     already: bool = False
 
-    def write(self, path: Path) -> None:
-        """Write as JSON by atomic rename."""
-        write_json(path, asdict(self))
-
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        """Read the publication from a file.
-
-        Raises:
-            LedgerError: when there is no such file.
-        """
-        content: dict[str, Any] = load_json(path, "publication")
-        return cls(**content)
-
 
 @dataclass(frozen=True, slots=True)
-class LaterFiles:
+class LaterFiles(RunFile):
     """The input files that came after the plan of a run and can hold events of its range, and their records."""
+
+    what = "later files"
 
     files: int
     records: int
@@ -296,15 +228,6 @@ class LaterFiles:
         """Return the sentence for logs, reports, and pages."""
         counts = f"{count_of(self.files, 'file')}, {count_of(self.records, 'record')}"
         return f"files that came after the plan are not read: {counts}; replan to read them"
-
-    def write(self, path: Path) -> None:
-        """Write as JSON by atomic rename."""
-        write_json(path, asdict(self))
-
-    @classmethod
-    def read(cls, path: Path) -> Self | None:
-        """Read the counts from a file; None if there is none."""
-        return cls(**load_json(path, "later files")) if path.exists() else None
 
 
 def rollback_id(run_id: str) -> str:
@@ -318,13 +241,15 @@ def undone_run_id(rollback: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(RunFile):
     """The result of a verification of published rows by the reference engine.
 
     `requested` is the size of the sample, `verified` the number of rows that were compared, of `rows` that the run
     published. `replaced` rows of the sample belong to other runs by now. `findings` are sentences, one for each
     disagreement. `hashes` are those of the inputs, the plan, the definition, the code, and the compared rows.
     """
+
+    what = "receipt"
 
     run_id: str
     verified_at: str
@@ -345,19 +270,3 @@ class Receipt:
     def share(self) -> float:
         """The share of the run's rows that were verified."""
         return self.verified / self.rows if self.rows else 0.0
-
-    def write(self, path: Path) -> None:
-        """Write the receipt as JSON."""
-        write_json(path, asdict(self))
-
-    @classmethod
-    def read(cls, path: Path) -> Self | None:
-        """Return the receipt in a file; None if there is none.
-
-        Raises:
-            LedgerError: when the file is no JSON object.
-        """
-        if not path.exists():
-            return None
-        content: dict[str, Any] = load_json(path, "receipt")
-        return cls(**{**content, "findings": tuple(content["findings"])})

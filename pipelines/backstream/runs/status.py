@@ -91,9 +91,9 @@ def find_pending_request(folder: RunFolder) -> ApprovalRequest | None:
 
     The approver of a rejected run can be asked again, so the answer to an earlier request does not count.
     """
-    if (request := ApprovalRequest.read(folder.approval_request)) is None:
+    if (request := ApprovalRequest.find_readable(folder.approval_request)) is None:
         return None
-    decision = ApprovalDecision.read(folder.approval)
+    decision = ApprovalDecision.find(folder.approval)
     return None if decision and decision.asked_at_ms == request.asked_at_ms else request
 
 

@@ -93,7 +93,7 @@ def record_approval(plan: Plan, decision: ApprovalDecision) -> None:
     """
     if is_committed(plan):
         return
-    request = ApprovalRequest.read(plan.folder.approval_request)
+    request = ApprovalRequest.find_readable(plan.folder.approval_request)
     answer = replace(decision, asked_at_ms=request.asked_at_ms) if request else decision
     answer.write(plan.folder.approval)
     if decision.is_approved:

@@ -120,7 +120,7 @@ def judge_again(plan: Plan) -> LaterAudit | None:
     is_published = folder.publication.exists() and has_published_rows(plan, Publication.read(folder.publication))
     if not is_published or Audit.read(folder.audit_result).expectations == expectations:
         return None
-    known = LaterAudit.read(folder.later_audit)
+    known = LaterAudit.find(folder.later_audit)
     if known is None or known.expectations != expectations:
         with _explain_inputs(plan):
             audit, _ = _evaluate(plan, definition)

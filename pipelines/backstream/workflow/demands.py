@@ -46,7 +46,7 @@ def require_publishable(plan: Plan) -> Audit:
         QualityError: when the quality gate or an approver rejected the run.
     """
     refusal = f"refusing to publish {plan.dataset} {plan.range}"
-    audit, decision = require_audit(plan), ApprovalDecision.read(plan.folder.approval)
+    audit, decision = require_audit(plan), ApprovalDecision.find(plan.folder.approval)
     if decision and not decision.is_approved:
         msg = f"{refusal}: {decision}"
         raise QualityError(msg)
@@ -61,7 +61,7 @@ def require_publishable(plan: Plan) -> Audit:
 
 def _reason_without_approval(plan: Plan, audit: Audit, decision: ApprovalDecision | None) -> str:
     """Return the reason why the approval of a run is missing; empty if it has one or needs none."""
-    request = ApprovalRequest.read(plan.folder.approval_request)
+    request = ApprovalRequest.find_readable(plan.folder.approval_request)
     if request and decision and decision.asked_at_ms == request.asked_at_ms and request.audit_id == audit.audit_id:
         return ""
     if not may_need_person(plan, audit) or not needs_person(plan, diff_run(plan.home, plan.run_id, 0)):

@@ -93,7 +93,7 @@ class RunLineage:
 def describe_lineage(plan: Plan) -> RunLineage:
     """Return the lineage of a run, from its plan and the files that it has written so far."""
     definition, home = parse_definition(plan.definition, plan.definition_path), plan.home
-    publication = Publication.read(plan.folder.publication) if plan.folder.publication.exists() else None
+    publication = Publication.find(plan.folder.publication)
     staged = [file for manifest in load_manifests(plan) for file in manifest.files.get(WINDOWS, ())]
     return RunLineage(
         plan,

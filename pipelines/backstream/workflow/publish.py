@@ -100,7 +100,7 @@ def _ledger_reason(plan: Plan, audit: Audit | None) -> str:
         parts.append(", ".join(f"{key} = {value}" for key, value in sorted(plan.overrides.items())))
     if audit and audit.overridden and not audit.verdict.may_publish:
         parts.append(f"quality gate verdict {audit.verdict} overridden: {audit.overridden}")
-    if decision := ApprovalDecision.read(plan.folder.approval):
+    if decision := ApprovalDecision.find(plan.folder.approval):
         parts.append(str(decision))
     return "; ".join(parts)
 

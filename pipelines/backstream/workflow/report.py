@@ -66,8 +66,8 @@ def load_run_summary(plan: Plan) -> RunSummary:
         plan,
         parse_definition(plan.definition, f"plan {plan.run_id}"),
         load_manifests(plan),
-        Audit.read(folder.audit_result) if folder.audit_result.exists() else None,
-        Publication.read(folder.publication) if folder.publication.exists() else None,
+        Audit.find(folder.audit_result),
+        Publication.find(folder.publication),
         RunContext(),
     )
 
@@ -97,8 +97,8 @@ def _gather_context(
         past=past,
         outcomes=_list_outcomes(plan, past),
         delays=delays,
-        verification=Receipt.read(plan.folder.verification),
-        later_audit=LaterAudit.read(plan.folder.later_audit),
+        verification=Receipt.find(plan.folder.verification),
+        later_audit=LaterAudit.find(plan.folder.later_audit),
         unavailable=unavailable,
     )
 

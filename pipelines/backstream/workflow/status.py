@@ -176,8 +176,8 @@ def load_run_state(folder: RunFolder, row: RunRow | None, requests: Requests, no
         events_per_second=events_per_second(timings),
         approval_requested_ms=asked.asked_at_ms if asked else None,
         approval_until_ms=asked.until_ms if asked else None,
-        not_read=str(LaterFiles.read(folder.later_files) or ""),
-        later_audit=str(LaterAudit.read(folder.later_audit) or ""),
+        not_read=str(LaterFiles.find(folder.later_files) or ""),
+        later_audit=str(LaterAudit.find(folder.later_audit) or ""),
     )
 
 
@@ -200,9 +200,9 @@ class _RunFiles:
         return cls(
             folder,
             planned,
-            Audit.read(folder.audit_result) if folder.audit_result.exists() else None,
-            ApprovalRequest.read(folder.approval_request),
-            Publication.read(folder.publication) if folder.publication.exists() else None,
+            Audit.find(folder.audit_result),
+            ApprovalRequest.find_readable(folder.approval_request),
+            Publication.find(folder.publication),
             find_phase(folder),
             _find_finished_chunks(folder, planned),
             _modified_ms(folder.plan),

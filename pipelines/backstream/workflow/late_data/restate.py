@@ -217,7 +217,7 @@ def _find_refused_days(definition_path: Path, home: Home, staleness: Staleness) 
 
 def _is_rejected(run: RunFolder) -> bool:
     """Return whether an approver or the quality gate rejected a run; the approver decides last."""
-    decision = ApprovalDecision.read(run.approval)
+    decision = ApprovalDecision.find(run.approval)
     if decision:
         return not decision.is_approved
     return run.audit_result.exists() and not Audit.read(run.audit_result).may_publish
