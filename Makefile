@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint test test-all suite conformance matrix accept bench
+.PHONY: help setup demo lint test test-all suite conformance mutants matrix accept bench
 
 # bin/setup links .tools/java when the Java that Spark would take by itself is missing or too old.
 java := test ! -x .tools/java/bin/java || export JAVA_HOME="$$PWD/.tools/java";
@@ -38,6 +38,9 @@ suite: setup
 
 conformance: setup ## All recordings of Flink on the path of a run (ARGS="--engine spark": on Spark)
 	@$(java) .venv/bin/backstream conformance tests/conformance/flink/*.jsonl --engine native $(ARGS)
+
+mutants: setup ## Changes of the code that a recording of Flink must notice (ARGS="sessions")
+	@$(java) .venv/bin/python -m tests.conformance.mutants $(ARGS)
 
 matrix: setup ## Publish by the wheel with each Python and Airflow (ARGS="--airflow 3.2")
 	@$(java) .venv/bin/python -m tests.package.matrix $(ARGS)

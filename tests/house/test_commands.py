@@ -37,6 +37,7 @@ def test_make_alone_lists_what_it_can_do_by_sections() -> None:
         '  make test        The tests that take seconds, lint beside them (ARGS="-k word" is handed to pytest)',
         '  make test-all    All tests, lint beside them (ARGS="-m e2e": those with Airflow, clusters, browsers)',
         '  make conformance All recordings of Flink on the path of a run (ARGS="--engine spark": on Spark)',
+        '  make mutants     Changes of the code that a recording of Flink must notice (ARGS="sessions")',
         '  make matrix      Publish by the wheel with each Python and Airflow (ARGS="--airflow 3.2")',
         "  make accept      Write what is computed from the code again: names, digests, counts, the reference",
         "",
