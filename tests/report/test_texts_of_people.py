@@ -155,8 +155,8 @@ def _asking(store: PageStore) -> RunAddress:
     texts: dict[str, Any] = {"text": LONG, "finding": LONG, "against": LONG, "verdict": "warn"}
     address = RunAddress.from_state(state)
     request = ApprovalRequest(address.dag_id, address.run_id, LONG, 0, 0, **texts, **numbers)
-    Audit(state.run_id, LONG, Verdict.WARN, LONG, ()).write(store.folder("visits", state.run_id).audit_result)
-    request.write(store.folder("visits", state.run_id).approval_request)
+    Audit(state.run_id, LONG, Verdict.WARN, LONG, ()).write(store.home.run("visits", state.run_id).audit_result)
+    request.write(store.home.run("visits", state.run_id).approval_request)
     return address
 
 
