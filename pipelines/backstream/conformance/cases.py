@@ -42,17 +42,6 @@ class Case:
     allowed_lateness_ms: int
     timers: RepeatingTimers | None = None
 
-    @property
-    def partition_names(self) -> list[str]:
-        """The names of the partitions, by number; in a union they begin with the name of the source."""
-        sources = {number: source.name for source in self.emission.sources for number in source.partitions}
-        return [f"{sources[number]}/{number}" if sources else str(number) for number in self.partitions]
-
-    def strategy_of(self, partition: int) -> WatermarkStrategy:
-        """Return the watermark strategy of the source that reads a partition."""
-        strategies = (source.strategy for source in self.emission.sources if partition in source.partitions)
-        return next(strategies, self.emission.strategy)
-
 
 class UnsupportedCaseError(BackstreamError):
     """The engine does not support this case."""

@@ -100,12 +100,6 @@ class WatermarkTimeline:
         blocks = np.concatenate([self.visible_from, to_int64([MAX_MS])])[row]
         return blocks + self._count_steps_to(event_times_ms, row)
 
-    def watermark_at_firing_ms(self, max_timestamps_ms: Longs) -> Longs:
-        """Return the watermark that fires the windows with these max timestamps on time."""
-        row = self._find_row_at(max_timestamps_ms)
-        row_ms = np.concatenate([self.watermark_ms, to_int64([MAX_MS])])[row]
-        return row_ms + self._count_steps_to(max_timestamps_ms, row) * self.step_ms
-
     def _find_row_at(self, event_times_ms: Longs) -> Longs:
         """Return the first row whose last rise reaches each event time."""
         last_ms = self.watermark_ms if self.steps is None else self.watermark_ms + (self.steps - 1) * self.step_ms
