@@ -19,14 +19,15 @@ pytestmark = pytest.mark.slow
 
 COMMIT = r"create .*/clicks/metadata/.*-m\d+.avro"
 PUBLISH = "could not publish clicks 2024-03-01T00:00Z to 2024-03-04T00:00Z: the catalog failed: "
+OPEN = "cannot open the catalog "
 POINTS = {
-    "planned": ([r"os.mkdir .*/data/"], "cannot open the catalog ", False),
+    "planned": ([r"os.mkdir .*/data/"], OPEN, False),
     "side table": ([r"create .*/clicks__panes/metadata/"], "could not append to table `clicks__panes`: ", False),
-    # The processes of the server may answer once more, so the run may or may not be published.
-    "before the commit": ([COMMIT, "before UPDATE"], PUBLISH, None),
-    "in the transaction": ([COMMIT, "after UPDATE"], PUBLISH, None),
-    # The publication needs nothing more from the server; its row in the ledger does.
-    "committed": ([COMMIT, "after UPDATE", "connection given back"], "cannot open the catalog ", True),
+    # The processes of the server may answer once more, so the run may or may not be published. Once it is, only its
+    # row in the ledger needs the server.
+    "before the commit": ([COMMIT, "before UPDATE"], (PUBLISH, OPEN), None),
+    "in the transaction": ([COMMIT, "after UPDATE"], (PUBLISH, OPEN), None),
+    "committed": ([COMMIT, "after UPDATE", "connection given back"], (PUBLISH, OPEN), True),
 }
 
 
