@@ -23,8 +23,8 @@ OPEN = "cannot open the catalog "
 POINTS = {
     "planned": ([r"os.mkdir .*/data/"], OPEN, False),
     "side table": ([r"create .*/clicks__panes/metadata/"], "could not append to table `clicks__panes`: ", False),
-    # The processes of the server may answer once more, so the run may or may not be published. Once it is, only its
-    # row in the ledger needs the server.
+    # The processes of the server may answer once more, so the run may or may not be published. Once it is, only
+    # its row in the ledger needs the server.
     "before the commit": ([COMMIT, "before UPDATE"], (PUBLISH, OPEN), None),
     "in the transaction": ([COMMIT, "after UPDATE"], (PUBLISH, OPEN), None),
     "committed": ([COMMIT, "after UPDATE", "connection given back"], (PUBLISH, OPEN), True),
