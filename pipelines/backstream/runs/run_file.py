@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar, Self
-
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from backstream.errors import LedgerError
 from backstream.storage.files import load_json, write_json
+
+if TYPE_CHECKING:
+    from pydantic import ConfigDict, TypeAdapter
 
 
 class RunFile:
     """A frozen dataclass with a file of its own; `what` is its name in messages."""
 
     __slots__ = ()
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+    __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
     what: ClassVar[str]
 
     def write(self, path: Path) -> None:
@@ -29,6 +30,8 @@ class RunFile:
         Raises:
             LedgerError: when there is no such file, or another version wrote it.
         """
+        from pydantic import ValidationError  # tasks on executors import this module, and may have no Pydantic
+
         content = load_json(path, cls.what)
         try:
             found: Self = _adapter_of(cls).validate_python(content)
@@ -62,4 +65,6 @@ _ADAPTERS: dict[type, TypeAdapter[Any]] = {}
 
 def _adapter_of(kind: type) -> TypeAdapter[Any]:
     """Return the adapter of a class; it is made once, because that takes long."""
+    from pydantic import TypeAdapter  # as above
+
     return _ADAPTERS.get(kind) or _ADAPTERS.setdefault(kind, TypeAdapter(kind))
