@@ -108,9 +108,9 @@ def test_every_chart_has_axis_titles_and_a_description() -> None:
     charts = re.findall(r'<svg [^>]*class="chart (\w+)"', warned())
     axes = re.findall(r'<text class="axis"[^>]*>([^<]*)</text>', warned())
 
-    assert charts == ["heat", "heat", *["bars"] * 4, "shares"]
+    assert charts == ["heat", "heat", "bars", "bars", "shares"]
     time = "window start (UTC)"
-    assert axes == [*["day (UTC)", "hour of day (UTC)"] * 2, *[time, "events"] * 2, *[time, "share of events"] * 2]
+    assert axes == [*["day (UTC)", "hour of day (UTC)"] * 2, time, "events", time, "share of events"]
     assert len(re.findall(r'<svg [^>]*class="chart [^>]*aria-label="[^"]+"', warned())) == len(charts)
 
 
