@@ -70,12 +70,13 @@ def _hunt(mutant: Mutant) -> str | None:
         )
     lines = [line for line in done.stdout.splitlines() if line.startswith(("differs: ", "all agree: "))]
     found = lines[-1] if lines else f"fails: {done.stderr.strip().splitlines()[-1:]}"
-    survived = not found.startswith("differs: ")
-    if mutant.old == mutant.new and not survived:
+    survived, is_control = not found.startswith("differs: "), mutant.old == mutant.new
+    if is_control and not survived:
         msg = f"recordings differ without any change: {found}"
         raise ValueError(msg)
     took = f"{time.monotonic() - begin:.0f} s"
-    fate, change = "SURVIVED" if survived else "killed", f"`{mutant.old}` -> `{mutant.new}`"
+    fate = "control" if is_control else "SURVIVED" if survived else "killed"
+    change = f"`{mutant.old}` -> `{mutant.new}`"
     cells = [fate, mutant.engine, mutant.recordings, mutant.module, change, found[:90], took]
     print(" | ".join(cells), flush=True)
     return None if survived else found

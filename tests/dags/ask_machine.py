@@ -65,7 +65,7 @@ class Killed(BaseException):
 
 @dataclass
 class Known:
-    """What the model knows of a plan. `audits` and `questions` count those so far."""
+    """The state that a plan must have: `audits` and `questions` are their numbers so far."""
 
     run: Run
     plan: Any

@@ -347,7 +347,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Record the requests to the SQL catalog, which goes on as before; those inside of a request do not count."""
     made, depth = list[str](), [0]
 
-    def counted(name: str) -> None:
+    def count_requests(name: str) -> None:
         whole = getattr(SqlCatalog, name)
 
         def request(*arguments: Any, **options: Any) -> Any:
@@ -361,7 +361,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         monkeypatch.setattr(SqlCatalog, name, request)
 
     for name in ("load_table", "table_exists", "commit_table", "create_table"):
-        counted(name)
+        count_requests(name)
     return made
 
 
