@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint test test-all suite conformance mutants matrix accept bench
+.PHONY: help setup demo lint test test-all suite conformance mutants matrix image kubernetes engines accept bench
 
 # bin/setup links .tools/java when the Java that Spark would take by itself is missing or too old.
 java := test ! -x .tools/java/bin/java || export JAVA_HOME="$$PWD/.tools/java";
@@ -28,10 +28,10 @@ lint: setup ## Style, format, types and layers
 	.venv/bin/lint-imports --no-logo
 
 test: ## The tests that take seconds, lint beside them (ARGS="-k word" is handed to pytest)
-	@$(MAKE) --no-print-directory --jobs 2 lint suite MARKS="not e2e and not slow"
+	@$(MAKE) --no-print-directory --jobs 2 lint suite MARKS="not e2e and not slow and not engines and not image"
 
 test-all: ## All tests, lint beside them (ARGS="-m e2e": those with Airflow, clusters, browsers)
-	@$(MAKE) --no-print-directory --jobs 2 lint suite
+	@$(MAKE) --no-print-directory --jobs 2 lint suite MARKS="not image"
 
 suite: setup
 	@$(java) $(pytest) -m "$(MARKS)" $(ARGS)
@@ -42,8 +42,19 @@ conformance: setup ## All recordings of Flink on the path of a run (ARGS="--engi
 mutants: setup ## Changes of the code that a recording of Flink must notice (ARGS="sessions")
 	@$(java) .venv/bin/python -m tests.conformance.mutants $(ARGS)
 
-matrix: setup ## Publish by the wheel with each Python and Airflow (ARGS="--airflow 3.2")
+matrix: setup ## Publish by the wheel with each Python and Airflow (ARGS="--airflow 3.2 --spark 4.0")
 	@$(java) .venv/bin/python -m tests.package.matrix $(ARGS)
+
+image: ## Build the image by docker or buildah, and run it
+	@$(MAKE) --no-print-directory suite MARKS=image WORKERS=0 ARGS=tests/package/test_image.py
+
+kubernetes: setup ## Publish on a real Kubernetes, with faults; Go builds it once (ARGS="-k retry")
+	@$(java) .venv/bin/python -m tests.kubernetes.build
+	@$(java) KUBERNETES_TESTS=yes .venv/bin/pytest tests/kubernetes --durations 10 $(ARGS)
+
+engines: setup ## Read, maintain, and write published tables with real engines, and print a matrix
+	@$(java) .venv/bin/python -m tests.engines.parts
+	@$(MAKE) --no-print-directory suite MARKS=engines WORKERS=0 ARGS="tests/engines $(ARGS)"
 
 accept: setup ## Write what is computed from the code again: names, digests, counts, the reference
 	@.venv/bin/python -m tests.house.accept

@@ -10,6 +10,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from backstream.chunks.replay import replay_chunks
 from backstream.definition.loader import parse_definition
 from backstream.eventtime.emission import Emission
 from backstream.eventtime.instants import DAY_MS, MINUTE_MS
@@ -24,18 +25,18 @@ from backstream.source.arrival_index import ArrivalIndex, BucketGrid
 from backstream.source.columns import resolve_columns
 from backstream.source.files import inspect_files, list_source_files
 from backstream.spark.arrival_index import bucket_events
-from backstream.spark.chunk_job import replay_chunks
+from backstream.spark.engine import SparkEngine
 from backstream.spark.schemas import PARTITION_NUMBER
 from backstream.spark.sessions import found_sessions, session_panes
 from backstream.spark.sessions.islands import SessionColumns
-from backstream.spark.shuffle_free import aggregate_by_time_range
+from backstream.spark.shuffle_free import aggregate_by_time_range, compress_files
 from backstream.spark.source import FILE_SIZE, EventFiles, read_schema
 from backstream.spark.watermarks.firing_time_columns import FiringTimeColumns, GridColumns
 from backstream.spark.watermarks.join import add_watermarks
-from backstream.spark.watermarks.partial_streams import timeline_of_files
 from backstream.spark.windows import aggregation
 from backstream.spark.windows.aggregation import AggregationRequest, profile_events
 from backstream.watermarks import firing_times_from_index
+from backstream.watermarks.cells import timeline_of_maxima
 from backstream.watermarks.firing_times import FiringTimes, WindowGrid
 from backstream.workflow.plan.plan_request import PlanRequest
 from backstream.workflow.plan.planning import plan_run
@@ -157,7 +158,8 @@ def thresholds(
 
 def _join_watermarks(stream: EventFiles) -> DataFrame:
     """Return all events, each with the watermark at its arrival. Sessions need it."""
-    timeline = timeline_of_files(stream, EMISSION, CLOCK, SOURCE_PARTITIONS)
+    cells = compress_files(stream, EMISSION, CLOCK)
+    timeline = timeline_of_maxima(cells, EMISSION, CLOCK, list(SOURCE_PARTITIONS))
     return stream.all().transform(add_watermarks(stream.spark, timeline, CLOCK))
 
 
@@ -182,7 +184,7 @@ def planned(parquet: Path, days: int, chunk_days: int, mode: Mode, home: Path) -
 
 def run_chunks(spark: SparkSession, plan: Plan) -> list[Manifest]:
     """Run all chunks of the plan in this Spark application, and return their manifests."""
-    return list(replay_chunks(spark, plan, plan.chunks))
+    return list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
 
 
 def normalised(rows: DataFrame) -> DataFrame:

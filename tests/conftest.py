@@ -15,6 +15,7 @@ from tests.lake.postgres import Server, binaries, running
 from tests.seconds import Seconds
 from xdist.scheduler import LoadFileScheduling
 
+from backstream.spark.java import FIRST_COMPILER
 from backstream.variables import HEAP_VARIABLE, WAREHOUSE_VARIABLE
 
 SHARED_FOLDERS = ("tests/browser",)
@@ -79,7 +80,7 @@ def quick_java() -> Iterator[None]:
     The second compiler took a third of the processor time of 16 tests of tests/spark/test_chunks.py.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        patch.setenv("SPARK_SUBMIT_OPTS", f"{FIRST_COMPILER} -XX:+UseSerialGC")
         yield
 
 

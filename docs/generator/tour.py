@@ -30,12 +30,12 @@ from backstream.runs.plan import Mode, Plan
 from backstream.runs.requests import RunRequest
 from backstream.text import ReportFormat
 from backstream.variables import DEFINITIONS_VARIABLE, HOME_VARIABLE
-from backstream.workflow.execution import SparkStart
 from backstream.workflow.plan.impact import estimate_impact
 from backstream.workflow.plan.plan_request import PlanRequest
 from backstream.workflow.plan.planning import plan_run
 from backstream.workflow.preview.preview import preview_dry_run
 from backstream.workflow.report import report_text
+from backstream.workflow.runners import SparkStart
 from backstream.workflow.verify import verify_run
 from docs.generator.browser import chromium
 from docs.generator.pictures import pages, take

@@ -129,6 +129,17 @@ def list_values(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[
             yield f"{prefix}{key}", value
 
 
+class ReadingEngine(StrEnum):
+    """An engine that can read a published table."""
+
+    SPARK = "spark"
+    TRINO = "trino"
+    DUCKDB = "duckdb"
+    POLARS = "polars"
+    CLICKHOUSE = "clickhouse"
+    PYICEBERG = "pyiceberg"
+
+
 class RowFormat(StrEnum):
     """An output format of rows."""
 

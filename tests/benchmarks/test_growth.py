@@ -12,8 +12,9 @@ from benchmarks.results import Cost, Results
 from benchmarks.table import growth_columns, growth_rows, markdown
 
 from backstream.eventtime.instants import DAY_MS
-from backstream.lake.ledger import list_checks, list_runs
+from backstream.lake.ledger import list_checks
 from backstream.lake.published_windows import load_published_windows
+from backstream.lake.run_rows import list_runs
 from backstream.variables import CATALOG_VARIABLE
 from backstream.workflow.late_data.stale import find_stale_days
 
@@ -49,7 +50,7 @@ def own_catalog(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_history_that_is_made_is_one_that_commands_find(folder: Path) -> None:
     place = made(folder, SMALL)
     found = load_published_windows(place.home, "growth")
-    ranges = [(interval.start_ms - SMALL.interval.start_ms) // DAY_MS for interval, _ in found.publications]
+    ranges = [(each.interval.start_ms - SMALL.interval.start_ms) // DAY_MS for each in found.commits]
 
     assert ranges == [0, 2, 1, 0]  # the fourth run restated the first day; the newest first
     assert [len(run_ids) for run_ids in found.runs_by_day().values()] == [1, 1, 1]

@@ -14,11 +14,12 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from backstream.chunks import staged
+from backstream.chunks.attempt import Attempt
 from backstream.eventtime.records import Fate
 from backstream.runs.manifest import Manifest, StagedFile
 from backstream.runs.plan import Plan
 from backstream.spark import staging
-from backstream.spark.attempt import Attempt
 from backstream.spark.counted_writes import write_parquet
 from backstream.spark.windows import fate_counts
 
@@ -171,13 +172,13 @@ def lost_row(suffix: str) -> Iterator[None]:
     """Lose one row of a table before it is written."""
     write = staging.write_staged_files
 
-    def broken(rows: DataFrame, table: str, attempt: Attempt) -> staging.Staged:
+    def broken(rows: DataFrame, table: str, attempt: Attempt) -> staged.Staged:
         if table == suffix:
             count = {"panes": "record_count__final", "metrics": "events", "": "record_count"}[suffix]
             rows = rows.exceptAll(rows.where(F.col(count) > 0).limit(1))
         return write(rows, table, attempt)
 
-    with patch("backstream.spark.chunk_outputs.write_staged_files", broken):
+    with patch("backstream.spark.engine.write_staged_files", broken):
         yield
 
 

@@ -107,7 +107,7 @@ FAULTS: dict[str, Callable[[], AbstractContextManager[object]]] = {
     "an executor killed after writing": lambda: broken_write("", kill_an_executor),
     "an executor killed in the middle": kill_in_the_middle,
     "the driver killed after a chunk": kill_the_driver,
-    "no marker is asked for": lambda: patch("backstream.jobs.replay.require_visible_files", lambda *_: 0),
+    "no marker is asked for": lambda: patch("backstream.spark.shared_folder.require_visible_files", lambda *_: 0),
     "a row lost": lambda: lost_row("panes"),
     "a fate flipped": flipped_fate,
 }

@@ -12,6 +12,7 @@ from tests.lake.store import Store
 from tests.spark.histories import Expected, days
 from tests.spark.runs import in_ms
 
+from backstream.chunks.replay import replay_chunks
 from backstream.definition.loader import parse_definition
 from backstream.lake.reader import load_rows
 from backstream.pages.store import find_day_totals
@@ -19,7 +20,7 @@ from backstream.runs.home import Home
 from backstream.runs.manifest import load_manifests
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.status import RunStatus
-from backstream.spark.chunk_job import replay_chunks
+from backstream.spark.engine import SparkEngine
 from backstream.variables import CACHE_VARIABLE
 from backstream.workflow.audit import audit_run
 from backstream.workflow.checks.check_installation import check_installation
@@ -53,7 +54,7 @@ def test_every_step_of_a_run_may_be_on_another_machine(
     plan = Plan.load(location)
     assert plan == planned
     assert plan.folder.path.is_relative_to(tmp_path / "first driver")
-    (done,) = replay_chunks(spark, plan, plan.chunks[:1])
+    (done,) = replay_chunks(SparkEngine(spark), plan, plan.chunks[:1])
     shutil.rmtree(tmp_path / "first driver")
 
     move_to("second driver")
@@ -61,7 +62,7 @@ def test_every_step_of_a_run_may_be_on_another_machine(
     assert interrupted
     plan = Plan.load(location)
     assert [manifest.chunk_id for manifest in load_manifests(plan)] == [done.chunk_id]
-    list(replay_chunks(spark, plan, plan.chunks))
+    list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
     assert done in load_manifests(plan)
 
     move_to("auditor")

@@ -13,11 +13,12 @@ from tests.chain.stored import home_address, settings
 from tests.lake.store import BUCKET, Store
 from tests.spark.histories import days, random_history
 
+from backstream.chunks.replay import replay_chunks
 from backstream.eventtime.instants import instant_text
 from backstream.lake.reader import load_published_rows, load_rows
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
-from backstream.spark.chunk_job import replay_chunks
+from backstream.spark.engine import SparkEngine
 from backstream.storage.home_copy import HomeCopy
 from backstream.variables import CACHE_VARIABLE, CATALOG_VARIABLE, HOME_VARIABLE, WAREHOUSE_VARIABLE
 from backstream.workflow.audit import audit_run
@@ -25,6 +26,7 @@ from backstream.workflow.inputs.prepare import prepare_source
 from backstream.workflow.plan.plan_request import PlanRequest
 from backstream.workflow.plan.planning import plan_run
 from backstream.workflow.publish import publish_run
+from backstream.workflow.runners import SparkRunner
 
 pytestmark = pytest.mark.slow
 
@@ -118,7 +120,7 @@ class Installation:
 
     def prepare(self, definition: Path) -> str:
         """Return the counts of the preparation."""
-        return str(prepare_source(definition, self.move(), lambda: self.spark))
+        return str(prepare_source(definition, self.move(), SparkRunner(lambda: self.spark)))
 
     def publish(self, definition: Path, mode: Mode, trigger: str = "first") -> list[list[dict[str, Any]]]:
         """Return the published rows and the quarantined records, after a run with a machine per step."""
@@ -128,7 +130,7 @@ class Installation:
         location = plan_run(request).location
         self.move()
         plan = Plan.load(location)
-        list(replay_chunks(self.spark, plan, plan.chunks))
+        list(replay_chunks(SparkEngine(self.spark), plan, plan.chunks))
         self.move()
         audit_run(Plan.load(location))
         self.move()

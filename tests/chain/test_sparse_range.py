@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from backstream.chunks.replay import replay_chunks
 from backstream.eventtime.instants import DAY_MS, instant_ms
 from backstream.eventtime.intervals import Interval
 from backstream.lake.reader import load_rows
@@ -22,7 +23,7 @@ from backstream.pages.windows import day_windows
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode
 from backstream.runs.results import Verdict
-from backstream.spark.chunk_job import replay_chunks
+from backstream.spark.engine import SparkEngine
 from backstream.workflow.audit import audit_run
 from backstream.workflow.plan.plan_request import PlanRequest
 from backstream.workflow.plan.planning import plan_run
@@ -86,7 +87,7 @@ def test_a_run_with_a_billion_possible_windows_ends_soon(
     home = Home(tmp_path / "home")
 
     plan = plan_run(PlanRequest(write_dataset(tmp_path, engine), interval, mode=mode, trigger="cli", home=home))
-    list(replay_chunks(spark, plan, plan.chunks))
+    list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
     audit = audit_run(plan)
     publish_run(plan)
     report = report_run(plan).read_text()

@@ -276,10 +276,13 @@ def test_conformance_names_what_differs_and_what_it_cannot_play(tmp_path: Path) 
         (None, "cannot read conformance cases at cases.jsonl: No such file or directory\n"),
         (b"\xff\xfe", "cannot read conformance cases at cases.jsonl: not UTF-8 text\n"),
         (b"\n{", None),
-        (b"[1]", "conformance case must be an object with the objects `case` and `flink` (cases.jsonl:1)\n"),
+        (
+            b"[1]",
+            "conformance case must be an object with the objects `case`, and `flink` or `spark` (cases.jsonl:1)\n",
+        ),
         (
             b'{"case": {}}',
-            "conformance case must be an object with the objects `case` and `flink` (cases.jsonl:1)\n",
+            "conformance case must be an object with the objects `case`, and `flink` or `spark` (cases.jsonl:1)\n",
         ),
         (
             b'{"case": {"name": "mine"}, "flink": {}}',

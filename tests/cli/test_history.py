@@ -14,8 +14,8 @@ from tests.workflow.history import write_definition
 from typer.testing import CliRunner, Result
 
 from backstream.cli import app
-from backstream.lake.ledger import list_runs
 from backstream.lake.publication.publish import publish_range
+from backstream.lake.run_rows import list_runs
 from backstream.runs.home import Home
 from backstream.runs.results import Publication
 from backstream.runs.status import RunStatus

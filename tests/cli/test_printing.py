@@ -5,7 +5,7 @@ import io
 import json
 import re
 from collections.abc import Iterator
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 
 import pyarrow as pa
@@ -40,13 +40,13 @@ ROWS = pa.table(
         ),
         (
             RowFormat.CSV,
-            'at,day,fare,mean,name,none,is_late\n2013-02-01T05:00Z,2013-02-01,1.10,nan,"a,b",,True\n',
+            'at,day,fare,mean,name,none,is_late\n2013-02-01T05:00Z,2013-02-01,1.10,nan,"a,b",,true\n',
         ),
         (
             RowFormat.TABLE,
             (
                 "at                 day         fare  mean  name  none  is_late\n"
-                "2013-02-01T05:00Z  2013-02-01  1.10  nan   a,b            True\n"
+                "2013-02-01T05:00Z  2013-02-01  1.10  nan   a,b            true\n"
             ),
         ),
     ],
@@ -55,6 +55,50 @@ def test_each_type_of_value_is_printed_so_that_it_reads_back(
     form: RowFormat, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     print_rows([ROWS], form, None)
+
+    assert capsys.readouterr().out == said
+
+
+NESTED = pa.table(
+    {
+        "at": pa.array([[datetime(2013, 2, 1, 5, tzinfo=UTC), None]], pa.list_(pa.timestamp("us", "UTC"))),
+        "fares": pa.array([[Decimal("1.10")]]),
+        "place": pa.array([{"name": "caf\u00e9", "day": date(2013, 2, 1)}]),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [
+        (
+            RowFormat.TABLE,
+            (
+                "at                           fares     place\n"
+                '["2013-02-01T05:00Z", null]  ["1.10"]  {"name": "caf\u00e9", "day": "2013-02-01"}\n'
+            ),
+        ),
+        (
+            RowFormat.CSV,
+            (
+                "at,fares,place\n"
+                '"[""2013-02-01T05:00Z"", null]","[""1.10""]",'
+                '"{""name"": ""caf\u00e9"", ""day"": ""2013-02-01""}"\n'
+            ),
+        ),
+        (
+            RowFormat.JSON,
+            (
+                '{"at": ["2013-02-01T05:00Z", null], "fares": ["1.10"],'
+                ' "place": {"name": "caf\\u00e9", "day": "2013-02-01"}}\n'
+            ),
+        ),
+    ],
+)
+def test_the_elements_of_lists_and_structs_are_printed_as_their_types_are(
+    form: RowFormat, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_rows([NESTED], form, None)
 
     assert capsys.readouterr().out == said
 
@@ -91,9 +135,12 @@ def test_text_is_written_as_the_standard_library_writes_it_row_by_row(capsys: py
     wanted = io.StringIO()
     writer = csv.DictWriter(wanted, ODD.column_names, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    as_json = ("parts", "seen")
+    plain = [row | {"fare": None if row["fare"] is None else format(row["fare"], "f")} for row in rows]
+    writer.writerows(
+        row | {name: None if row[name] is None else json.dumps(row[name]) for name in as_json} for row in plain
+    )
     expected = re.sub(r"^,", '"",', wanted.getvalue(), count=1, flags=re.MULTILINE)  # not null
-    plain = [row | {"fare": None if row["fare"] is None else str(row["fare"])} for row in rows]
 
     assert told(RowFormat.CSV, capsys, ODD).replace('"a\rb"', "a\rb") == expected.replace('"a\rb"', "a\rb")
     assert told(RowFormat.JSON, capsys, ODD) == "".join(json.dumps(row) + "\n" for row in plain)
@@ -120,3 +167,21 @@ def test_memory_does_not_grow_with_the_rows(form: RowFormat, monkeypatch: pytest
 
     assert len(held) == 12
     assert max(held[2:]) <= 1.1 * held[1]
+
+
+@pytest.mark.parametrize("form", [RowFormat.TABLE, RowFormat.CSV, RowFormat.JSON])
+def test_no_value_is_printed_as_python_writes_it(form: RowFormat, capsys: pytest.CaptureFixture[str]) -> None:
+    kinds = {
+        "flag": pa.array([True]),
+        "small": pa.array([Decimal("1E-9")], pa.decimal128(20, 9)),
+        "bytes": pa.array([b"\x00\xff"]),
+        "time": pa.array([time(5, 6, 7)]),
+        "gone": pa.array([None], pa.int64()),
+        "at": pa.array([datetime(2013, 2, 1, 5, tzinfo=UTC)], pa.timestamp("us", "UTC")),
+    }
+    nested = {f"{name}s": pa.array([values.to_pylist()], pa.list_(values.type)) for name, values in kinds.items()}
+
+    text = told(form, capsys, pa.table(kinds | nested))
+
+    assert not re.search(r"True|None|Decimal|datetime|E-9|\\x|b['\"]", text)
+    assert text.count("0.000000001") == text.count("00ff") == text.count("05:06:07") == 2

@@ -54,12 +54,69 @@ NO_JAVA = (
 )
 
 
-def test_a_run_without_java_fails_with_an_error_and_a_hint(tmp_path: Path) -> None:
-    definition = str(write_one_click(tmp_path))
+def test_a_run_on_spark_without_java_fails_with_an_error_and_a_hint(tmp_path: Path) -> None:
+    command = ["run", str(write_one_click(tmp_path)), *FIRST_OF_MARCH, "--runner", "spark"]
 
-    result = backstream(tmp_path, "run", definition, *FIRST_OF_MARCH, PATH=str(tmp_path), JAVA_HOME=None)
+    result = backstream(tmp_path, *command, PATH=str(tmp_path), JAVA_HOME=None)
 
     assert (result.returncode, result.stdout, result.stderr) == (1, "", NO_JAVA)
+
+
+WITHOUT_SPARK = """
+import sys
+sys.modules |= dict.fromkeys(("pyspark", "py4j"))  # as if they were not installed
+from backstream.cli import main
+sys.exit(main())
+"""
+
+
+def without_spark(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command on a machine that has no Java and no PySpark."""
+    hidden = ("JAVA_HOME", CATALOG_VARIABLE)
+    kept = {name: value for name, value in os.environ.items() if name not in hidden}
+    environment = kept | {HOME_VARIABLE: str(folder / "home"), "PATH": str(folder)}
+    command = [sys.executable, "-c", WITHOUT_SPARK, *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("mode", ["recompute", "replay"])
+def test_a_run_without_java_and_pyspark_publishes(tmp_path: Path, mode: str) -> None:
+    clicks = [(at(f"1 05:{minute:02}"), at(f"1 05:{minute:02}"), "A", minute, "home") for minute in range(60)]
+    write_clicks(tmp_path / "data/a.parquet", clicks)
+    definition = str(write_definition(tmp_path, CLICKS + LENIENT_ABOUT_GAPS))
+
+    result = without_spark(tmp_path, "run", definition, *FIRST_OF_MARCH, "--mode", mode, "--allow-unsealed")
+    shown = without_spark(tmp_path, "show", "clicks", "--format", "csv")
+
+    assert result.returncode == 0, result.stderr
+    assert "threads of this process" in result.stderr
+    assert ",60," in shown.stdout, shown
+
+
+def test_a_run_that_needs_spark_ends_at_once_with_the_local_runner(tmp_path: Path) -> None:
+    write_one_click(tmp_path)
+    definition = str(write_definition(tmp_path, CLICKS + '[derive_after]\ntwice = "clicks * 2"\n'))
+
+    result = without_spark(tmp_path, "run", definition, *FIRST_OF_MARCH, "--runner", "local", "--allow-unsealed")
+
+    assert result.returncode == 1
+    assert 'error: the runner "local" has no Spark, which is needed: Spark computes' in result.stderr
+
+
+@pytest.mark.parametrize("command", ["check", "plan", "run"])
+def test_what_only_spark_can_do_is_refused_before_the_run(tmp_path: Path, command: str) -> None:
+    write_one_click(tmp_path)
+    local = '[derive_after]\ntwice = "clicks * 2"\n[backfill]\nrunner = "local"\n'
+    definition = str(write_definition(tmp_path, CLICKS + local))
+
+    result = without_spark(tmp_path, command, definition, *(FIRST_OF_MARCH if command != "check" else []))
+
+    assert result.returncode == 1
+    assert result.stderr.startswith(
+        'error: the runner "local" has no Spark, which is needed: Spark computes [derive_after]'
+    ), result.stderr
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "home/runs").exists()
 
 
 def test_conformance_without_java_runs_on_the_reference_engine_and_fails_on_spark(tmp_path: Path) -> None:

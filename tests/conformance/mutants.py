@@ -105,12 +105,16 @@ def _replay(engine: str, recordings: str) -> None:
     from backstream.conformance.cases import load_cases
     from backstream.conformance.comparison import find_difference
     from backstream.conformance.run_engine import RunEngine
+    from backstream.conformance.workers import ConformanceRunner
     from backstream.spark.session import SMALL_DATA_SETTINGS, local_session
+    from backstream.workflow.runners import SparkRunner
 
     if Path(backstream.__file__).is_relative_to(PACKAGE):
         msg = "the package is not the changed copy"
         raise ValueError(msg)
-    run = RunEngine(local_session("mutants", SMALL_DATA_SETTINGS, input_bytes=0), engine)
+    spark = local_session("mutants", SMALL_DATA_SETTINGS, input_bytes=0)
+    runner = ConformanceRunner(lambda: spark) if engine == "native" else SparkRunner(lambda: spark)
+    run = RunEngine(runner, engine)
     count = 0
     for line in load_cases([RECORDINGS / f"{recordings}.jsonl"]):
         count += 1

@@ -45,10 +45,10 @@ def test_the_reference_agrees_with_flink_after_cuts(family: str) -> None:
     [
         (["firings", 0, "records"], [0], "firings: at"),
         (["firings", 0, "wm"], 123, "firings: at"),
-        (["late"], [0], "late records: at 0 Flink 0, this engine 9"),
-        (["record_wm", 3], -7, "watermark in force: at 3 Flink -7, this engine 0"),
-        (["watermarks", 0, "after"], 1, "watermarks: at 0 Flink (-2, 1), this engine (-2, 0)"),
-        (["num_late_dropped"], 2, "number of late records: Flink 2, this engine 1"),
+        (["late"], [0], "late records: at 0 recorded 0, this engine 9"),
+        (["record_wm", 3], -7, "watermark in force: at 3 recorded -7, this engine 0"),
+        (["watermarks", 0, "after"], 1, "watermarks: at 0 recorded (-2, 1), this engine (-2, 0)"),
+        (["num_late_dropped"], 2, "number of late records: recorded 2, this engine 1"),
     ],
 )
 def test_a_changed_recording_differs(path: list[str | int], value: object, difference: str) -> None:

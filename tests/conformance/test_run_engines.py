@@ -17,8 +17,10 @@ from backstream.conformance import reference_engine
 from backstream.conformance.cases import load_cases, parse_case
 from backstream.conformance.comparison import find_difference
 from backstream.conformance.run_engine import RunEngine
+from backstream.conformance.workers import ConformanceRunner
 from backstream.errors import BackstreamError
 from backstream.watermarks import firing_times
+from backstream.workflow.runners import SparkRunner
 
 UNSUPPORTED = {
     "windows are sessions, and watermarks may move between two ticks",
@@ -36,6 +38,7 @@ def recorded_by_reference(case: dict[str, Any]) -> Line:
     (result,) = reference_engine.run_cases([parse_case(case)])
     if isinstance(result, BackstreamError):
         return {"case": case, "flink": {"error": str(result)}}
+    assert isinstance(result, reference_engine.StreamResult)
     return {
         "case": case,
         "flink": {
@@ -60,11 +63,16 @@ def test_a_native_run_agrees_with_flink(
     # `make conformance` runs all of them. A union is prepared first, which takes longer than its replay.
     lines = list(load_cases([recordings]))[:: 8 if recordings.stem == "union" else 3]
 
-    tally = find_difference(lines, RunEngine(spark, "native"))
+    tally = find_difference(lines, run_engine(spark, "native"))
 
     assert tally.differ == []
     assert tally.unsupported.keys() <= UNSUPPORTED
     assert tally.agree > len(lines) // 3
+
+
+def run_engine(spark: SparkSession, engine: str) -> RunEngine:
+    runner = ConformanceRunner(lambda: spark) if engine == "native" else SparkRunner(lambda: spark)
+    return RunEngine(runner, engine)
 
 
 @pytest.mark.slow
@@ -72,7 +80,7 @@ def test_a_native_run_agrees_with_flink(
 def test_a_run_on_spark_agrees_with_flink(spark: SparkSession, part: int) -> None:
     lines = cover_pairs(all_recordings())[part::4]
 
-    tally = find_difference(lines, RunEngine(spark, "spark"))
+    tally = find_difference(lines, RunEngine(SparkRunner(lambda: spark), "spark"))
 
     assert (tally.differ, tally.unsupported, tally.agree) == ([], {}, len(lines))
 
@@ -94,7 +102,7 @@ def test_a_run_agrees_with_the_reference_on_random_streams(spark: SparkSession, 
     lines = [recorded_by_reference(new_case(chance, each) | {"end_of_input": "active"}) for each in range(number)]
 
     # Spark plans each of its jobs anew, so it gets a fifth of them.
-    tally = find_difference(lines[:: 5 if engine == "spark" else 1], RunEngine(spark, engine))
+    tally = find_difference(lines[:: 5 if engine == "spark" else 1], run_engine(spark, engine))
 
     assert tally.differ == []
     assert tally.agree > tally.cases // 2
@@ -106,8 +114,8 @@ def test_a_run_agrees_with_the_reference_on_random_streams(spark: SparkSession, 
     ("path", "value", "difference"),
     [
         (["firings", 0, "records"], [0], "windows: at"),
-        (["late"], [0], "dropped records: at 0 Flink 0, this engine 9"),
-        (["record_wm", 9], -7, "fates: at dropped Flink None, this engine 1"),
+        (["late"], [0], "dropped records: at 0 recorded 0, this engine 9"),
+        (["record_wm", 9], -7, "fates: at dropped recorded None, this engine 1"),
     ],
 )
 def test_a_changed_recording_differs(
@@ -120,7 +128,7 @@ def test_a_changed_recording_differs(
         target = target[step]
     target[path[-1]] = value
 
-    tally = find_difference([line, tampered], RunEngine(spark, engine))
+    tally = find_difference([line, tampered], run_engine(spark, engine))
 
     assert (tally.agree, len(tally.differ)) == (1, 1)
     assert tally.differ[0].startswith(f"differs: edge/table_x1ms: {difference}")

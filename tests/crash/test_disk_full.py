@@ -12,7 +12,7 @@ import pytest
 from tests.crash.conftest import DAYS
 from tests.crash.world import Forks, Source, World
 
-from backstream.lake.ledger import list_runs
+from backstream.lake.run_rows import list_runs
 from backstream.runs.home import Home
 from backstream.runs.status import RunStatus
 

@@ -14,8 +14,8 @@ from backstream.eventtime.instants import DAY_MS
 from backstream.lake import snapshots
 from backstream.lake.catalog import open_catalog_for_writing
 from backstream.lake.catalog_address import table_identifier
-from backstream.lake.ledger import list_runs
 from backstream.lake.reader import load_published_rows
+from backstream.lake.run_rows import list_runs
 from backstream.runs.status import RunStatus
 
 pytestmark = pytest.mark.slow

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 from tests.crash.child import find_source_chunk
 
 from backstream.eventtime.instants import DAY_MS, epoch_ms
-from backstream.lake.ledger import list_runs
 from backstream.lake.maintenance import vacuum_tables
 from backstream.lake.reader import load_published_rows, load_rows
+from backstream.lake.run_rows import list_runs
 from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Plan

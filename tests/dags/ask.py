@@ -6,7 +6,7 @@ import json
 import sys
 from importlib import import_module
 
-from tests.dags import ask_dags, ask_drivers, ask_lineage, ask_operators, ask_plan_task
+from tests.dags import ask_dags, ask_drivers, ask_kubernetes, ask_lineage, ask_operators, ask_plan_task
 
 QUESTIONS = {
     question.__name__: question
@@ -18,6 +18,7 @@ QUESTIONS = {
         ask_dags.teams,
         ask_dags.ticks,
         ask_drivers.drivers,
+        ask_kubernetes.kubernetes,
         ask_lineage.lineage,
         ask_lineage.metrics,
         ask_operators.clusters,
@@ -27,8 +28,8 @@ QUESTIONS = {
 }
 
 TRIALS = {
-    **dict.fromkeys(("final", "left_out", "marked", "same_ids"), "tests.dags.ask_trials"),
-    **dict.fromkeys(("people", "told_sequences"), "tests.dags.ask_machine"),
+    **dict.fromkeys(("final", "handed", "left_out", "marked", "pages", "same_ids"), "tests.dags.ask_trials"),
+    **dict.fromkeys(("people", "told_sequences"), "tests.dags.ask_sequences"),
 }
 """Questions of modules that import much, and other questions ask what is imported."""
 

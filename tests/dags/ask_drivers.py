@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 from tests.dags.answers import raised
@@ -48,39 +49,48 @@ def _master() -> Iterator[tuple[int, list[str]]]:
 
 def drivers() -> dict[str, Any]:
     """Return the events of triggers, errors of jobs by the sentence of their drivers, and rejected connections."""
-    from pathlib import Path
+    from backstream.orchestration import triggers
+    from backstream.orchestration.job_operators import ReplayOperator
+    from backstream.orchestration.runners import job_runner
+    from backstream.orchestration.runners.job_runner import JobPhase, JobState
+    from backstream.orchestration.runners.standalone import StandaloneCluster
 
-    from backstream.orchestration import remote_driver, triggers
-    from backstream.orchestration.standalone_cluster import StandaloneCluster
-
-    vars(triggers).update(_POLL_S=0.01, _MAX_SILENCE_S=0.1)
+    vars(triggers).update(_POLL_S=0.01)
+    vars(job_runner).update(_MAX_SILENCE_S=0.1)
     with _master() as (port, requests):
-        cluster = StandaloneCluster.from_connection("spark://127.0.0.1:7077", {"rest-port": port})
+        cluster = StandaloneCluster.from_connection(_connection("spark://127.0.0.1:7077", {"rest-port": port}))
 
-        def follow(driver_id: str, limit_s: float | None = None) -> str:
+        def follow(driver_id: str, limit_s: float | None = None) -> list[str]:
             ends_at_s = None if limit_s is None else time.time() + limit_s
-            trigger = triggers.DriverTrigger(cluster.master, cluster.url, driver_id, "error.txt", ends_at_s)
-            name, arguments = trigger.serialize()
+            kind = type(cluster).__name__
+            trigger = triggers.JobTrigger(kind, cluster.settings, driver_id, "error.txt", ends_at_s)
+            name, arguments = json.loads(json.dumps(trigger.serialize()))
             again = getattr(triggers, name.rpartition(".")[2])(**arguments)
-            return str(asyncio.run(_first_event(again))["state"])
+            state = asyncio.run(_first_event(again))["state"]
+            return [state["phase"], state["cause"]]
 
         states = {name: follow(name) for name in ("good", "bad", "unknown")} | {"slow": follow("slow", 0.05)}
-        not_started = raised(lambda: cluster.submit(["job.py"], {}, {}))
-    Path("error.txt").write_text("SpecError: the key is wrong\n", encoding="utf-8")
+        not_started = raised(lambda: cluster._start(["job.py"], {}, {}))  # noqa: SLF001 - the answer of the master
+    task = ReplayOperator(task_id="replay", name="far 0000", definition_path="/nowhere")
 
-    def end(state: str, file: str = "error.txt") -> list[Any]:
-        error = remote_driver.find_error("far 0000", {"driver_id": "d-1", "state": state, "error_file": file})
-        return [str(error), error.is_retryable] if error else []
+    def end(cause: str, sentence: str = "", status: int | None = None) -> list[Any]:
+        state = JobState(JobPhase.FAILED, cause, status, ("driver d-1",), ("the last line",))
+        error = task._job_error(state, sentence)  # noqa: SLF001 - the point
+        return [str(error), error.is_retryable]
 
     return {
         "states": states,
         "requests": requests,
         "not started": not_started,
-        "not reached": raised(lambda: cluster.load_state("good")),
-        "masters": raised(lambda: StandaloneCluster.from_connection("spark://a:7077,b:7077", {})),
-        "ends": [end("FINISHED"), end("FAILED"), end("FAILED", "none.txt"), end("LOST", "none.txt")],
+        "not reached": raised(lambda: cluster.poll("good")),
+        "masters": raised(lambda: StandaloneCluster.from_connection(_connection("spark://a:7077,b:7077", {}))),
+        "ends": [end("why", "SpecError: the key is wrong"), end("why"), end("", status=3)],
         "port": port,
     }
+
+
+def _connection(host: str, extra: dict[str, Any]) -> Any:
+    return SimpleNamespace(conn_id="backstream_spark", host=host, extra_dejson=extra)
 
 
 async def _first_event(trigger: Any) -> dict[str, Any]:

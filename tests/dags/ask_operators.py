@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import os
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -91,8 +92,9 @@ def tasks() -> dict[str, Any]:
         "named": [_named("theirs"), _named("nobody")],
         "masked": _masked(),
         "yarn": _submitted_to(YARN),
-        "kubernetes": raised(lambda: _executed_on(KUBERNETES)),
+        "kubernetes": raised(_executed_without_kubernetes),
         "driver elsewhere": raised(lambda: _executed_on(YARN | {"extra": {"deploy-mode": "cluster"}})),
+        "limit": raised(lambda: _executed_on(KUBERNETES | {"extra": {"start-timeout-s": "soon"}})),
         "submitted": _submitted(),
         "ended": {status: raised(lambda: _ended_with(status)) for status in (0, 1, 3, 52, 137, 143)},  # noqa: B023 - called at once
         "full disk": _full_disk(),
@@ -105,17 +107,14 @@ def tasks() -> dict[str, Any]:
 
 
 def _private_parts() -> dict[str, Any]:
-    """Return the private parts of Airflow that the operators use, as the installed version has them."""
+    """Return the private parts of Airflow's hook that the commands use, as the installed version has them."""
     from inspect import getsource, signature
 
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
-    submit = getsource(SparkSubmitHook.submit)
-    return {
-        "log lines": str(signature(SparkSubmitHook._process_spark_submit_log)),  # noqa: SLF001 - its contract
-        "calls": submit.count("self._process_spark_submit_log(iter(self._submit_sp.stdout))"),
-        "process": "self._submit_sp = subprocess.Popen(" in submit,
-    }
+    build = SparkSubmitHook._build_spark_submit_command  # noqa: SLF001 - its contract
+    variables = getsource(SparkSubmitHook._build_spark_common_args)  # noqa: SLF001 - as above
+    return {"command": str(signature(build)), "variables": "self._env = self._env_vars" in variables}
 
 
 def _ends() -> list[list[int | None]]:
@@ -258,16 +257,35 @@ def _executed_on(connection: dict[str, Any]) -> None:
         del os.environ["AIRFLOW_CONN_BACKSTREAM_SPARK"]
 
 
+def _executed_without_kubernetes() -> None:
+    from backstream.orchestration.runners import selection
+
+    known = vars(selection)["_is_installed"]
+    vars(selection)["_is_installed"] = lambda module: "kubernetes" not in module and known(module)
+    try:
+        _executed_on(KUBERNETES)
+    finally:
+        vars(selection)["_is_installed"] = known
+
+
 def _submitted_to(connection: dict[str, Any]) -> list[str]:
     os.environ["AIRFLOW_CONN_BACKSTREAM_SPARK"] = json.dumps(connection)
-    task = _operator()
-    command: list[str] = task._get_hook()._build_spark_submit_command(task.application)  # noqa: SLF001 - the point
-    return command[1:-5]
+    return _spark_command()[0][1:-5]
+
+
+def _spark_command() -> tuple[list[str], dict[str, str]]:
+    """Return the command of the task beside which the driver runs, and its variables."""
+    from backstream.orchestration.runners.job_runner import SparkJob
+    from backstream.orchestration.runners.spark_command import spark_command
+    from backstream.runs.home import Home
+
+    task, folder = _operator(), Path("/nowhere")
+    job = SparkJob(task.name, task.job_module, tuple(task.application_args), Home(folder), folder)
+    return spark_command(job, task.conn_id, deploy_mode="client")
 
 
 def clusters() -> dict[str, dict[str, Any]]:
-    """Return the commands for clusters with their environment, as if the package for Kubernetes were installed."""
-    vars(import_module("airflow.providers.apache.spark.hooks.spark_submit"))["kube_client"] = object()
+    """Return the commands for clusters with their environment."""
     os.environ["AIRFLOW_CONN_BACKSTREAM_CATALOG"] = json.dumps(LAKE | {"host": "db"})
     os.environ["AIRFLOW_CONN_BACKSTREAM_WAREHOUSE"] = json.dumps(STORE)
     return {name: _command(connection) for name, connection in CLUSTERS.items()}
@@ -278,11 +296,9 @@ def _command(connection: dict[str, Any]) -> dict[str, Any]:
 
     os.environ["AIRFLOW_CONN_BACKSTREAM_SPARK"] = json.dumps(connection)
     provide_lake()  # as a task does before it submits
-    task = _operator()
-    hook = task._get_hook()  # noqa: SLF001 - the command it builds is the point
-    command = hook._build_spark_submit_command(task.application)  # noqa: SLF001 - as above
+    command, variables = _spark_command()
     lake = {name: os.environ[name] for name in ("BACKSTREAM_CATALOG_URI", "BACKSTREAM_WAREHOUSE")}
-    return {"command": command, "application": task.application, "environment": (hook._env or {}) | lake}  # noqa: SLF001
+    return {"command": command, "application": command[-5], "environment": variables | lake}
 
 
 def _operator(**options: Any) -> Any:
@@ -318,9 +334,14 @@ def _full_disk() -> dict[str, Any]:
     task = _submitter(4, _TRACE, _SENTENCE, _PHASES)
     Path("run").mkdir()
     task.application_args = ["--plan", str(Path("run/plan.json").resolve()), "--chunk", "0000"]
+    printed = io.StringIO()
+    handler = logging.StreamHandler(printed)
+    logger = logging.getLogger("backstream.orchestration.spark_job")
+    logger.addHandler(handler)
     error = raised(lambda: task.execute({}))
+    logger.removeHandler(handler)
     (file,) = Path("run/errors").iterdir()
-    log = [line.replace(str(file.resolve()), "FILE") for line in task._hook._last_submit_log_lines]  # noqa: SLF001 - the log
+    _, *log = printed.getvalue().replace(str(file.resolve()), "FILE").splitlines()
     while_it_ran = Path("phases.txt").read_text(encoding="utf-8").split()
     phases = [while_it_ran, [path.name for path in Path("run/phases").iterdir()]]
     trace = file.read_text(encoding="utf-8").splitlines()
@@ -362,7 +383,5 @@ def _spark_at(master: str) -> str:
 
 def _submitted() -> dict[str, Any]:
     os.environ["AIRFLOW_CONN_BACKSTREAM_SPARK"] = LOCAL_SPARK
-    task = _operator()
-    hook = task._get_hook()  # noqa: SLF001 - the command it builds is the point
-    command = hook._build_spark_submit_command(task.application)  # noqa: SLF001 - as above
-    return {"command": command, "environment": hook._env}  # noqa: SLF001 - as above
+    command, environment = _spark_command()
+    return {"command": command, "environment": environment}

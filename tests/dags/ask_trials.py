@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
@@ -9,7 +10,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -18,13 +19,17 @@ from typing import Any, cast
 
 from tests.dags.answers import raised
 from tests.workflow.conftest import LENIENT
-from tests.workflow.history import CLICKS, at, write_clicks, write_definition
+from tests.workflow.history import CLICKS, COLUMNS, at, write_clicks, write_definition
 from tests.workflow.publishing import stage_counts
 
 CLICKED = [(at(f"{day} 05:00"), at(f"{day} 05:01"), "A", day, "home") for day in range(1, 4)]
 LATE = [(at("1 06:00"), at("9 06:00"), "A", 9, "late"), (at("1 07:00"), at("9 07:00"), "A", 10, "late")]
 FORM = {"since": "2024-03-01T00:00:00Z", "until": "2024-03-02T00:00:00Z", "reason": "first"}
 THIRD_DAY = {"since": "2024-03-03T00:00:00Z", "until": "2024-03-04T00:00:00Z", "reason": "third"}
+RAW = """\
+[source]
+format = "json"
+columns = { happened_at = "string", arrived_at = "string", origin = "string", seq = "long", page = "string" }"""
 STRICT = LENIENT | {
     "name": "strict",
     "expectations": [
@@ -59,13 +64,15 @@ class Project:
     """A folder with clicks of three days, their definition, and a home."""
 
     folder: Path
+    is_raw: bool = False
 
     def __post_init__(self) -> None:
-        self.folder.mkdir()
-        write_clicks(self.folder / "data/a.parquet", CLICKED)
+        (self.folder / "data").mkdir(parents=True)
+        self.write("a", CLICKED)
         (self.folder / "suites").mkdir()
         self.judge_with(LENIENT)
         os.environ["BACKSTREAM_HOME"] = str(self.folder / "home")
+        os.environ["BACKSTREAM_DEFINITIONS"] = str(self.folder)
         os.environ["BACKSTREAM_EXPECTATIONS"] = str(self.folder / "suites")
         os.environ.pop("BACKSTREAM_CATALOG_URI", None)
 
@@ -73,9 +80,24 @@ class Project:
         """Write the suite of the definition."""
         (self.folder / "suites/own.json").write_text(json.dumps(suite | {"name": "own"}))
 
+    def write(self, name: str, clicks: list[Any]) -> None:
+        """Write an input file: Parquet, or lines of JSON, which a run prepares."""
+        if not self.is_raw:
+            write_clicks(self.folder / f"data/{name}.parquet", clicks)
+            return
+        lines = [json.dumps(dict(zip(COLUMNS, click, strict=True)), default=str) for click in clicks]
+        (self.folder / f"data/{name}.jsonl").write_text("\n".join(lines) + "\n")
+
+    def remove(self, name: str) -> None:
+        """Remove an input file, if it is there."""
+        for file in (self.folder / "data").glob(f"{name}.*"):
+            file.unlink()
+
     def define(self, when: str, **lines: str) -> Path:
         """Write the definition with a policy of approval."""
-        text = CLICKS + f'\n[quality]\nsuite = "own"\n\n[approval]\nwhen = "{when}"\n'
+        raw = RAW if self.is_raw else "[source]"
+        rest = f'\n[quality]\nsuite = "own"\n\n[approval]\nwhen = "{when}"\n\n[backfill]\nrunner = "local"\n'
+        text = CLICKS.replace("[source]", raw) + rest
         return write_definition(self.folder, text, **lines)
 
     @property
@@ -87,7 +109,7 @@ class Project:
 
     def rows(self) -> list[list[Any]]:
         """Return the ledger, oldest first: status, verdict, rows, reason, and error."""
-        from backstream.lake.ledger import list_runs
+        from backstream.lake.run_rows import list_runs
 
         found = reversed(list_runs(self.home, "clicks"))
         return [[row.status.value, row.verdict, row.rows, row.reason, row.error] for row in found]
@@ -115,7 +137,7 @@ class Project:
     def story(self) -> list[str]:
         """Return the titles of the story of March 1."""
         from backstream.eventtime.instants import instant_ms
-        from backstream.lake.ledger import list_runs
+        from backstream.lake.run_rows import list_runs
         from backstream.pages.datasets import load_datasets
         from backstream.pages.day_story import list_day_events
         from backstream.pages.store import PageStore
@@ -141,6 +163,7 @@ class Run:
     file: str = ""
     log: str = ""
     group: str = ""
+    pushed: dict[str, Any] = field(default_factory=dict)
 
     @property
     def dag_id(self) -> str:
@@ -149,31 +172,56 @@ class Run:
 
     def plan(self, **changed: Any) -> Any:
         """Execute the task `plan`, and return the plan."""
+        from backstream.orchestration import tasks as ours
+
+        request = self.form | changed if self.group else None
+        with self._heard():
+            self.pushed["batches"] = ours.execute_plan(
+                self.path, "clicks", self._context("plan", **changed), request
+            )
+        self.file = self.pushed[ours.PLAN_KEY]
+        return self.planned
+
+    def prepare(self) -> None:
+        """Execute the task `prepare`, with its job in threads of this process, as for each small run."""
+        from backstream.jobs import prepare as job
+        from backstream.orchestration.requests import record_request, trigger_of
+
+        context = self._context("prepare")
+        options = SimpleNamespace(definition=self.path, since=None)
+        with record_request(context, "clicks", self.form, trigger_of(context)), redirect_stdout(io.StringIO()):
+            job._prepare(cast("Any", options))  # noqa: SLF001 - without the end of the process
+
+    def compute(self) -> None:
+        """Execute the task `replay`, with its job in this process."""
+        from backstream.jobs import replay as job
+
+        with redirect_stdout(io.StringIO()):
+            chunk_ids = [chunk.chunk_id for chunk in self.planned.chunks]
+            job._replay_plan(self.file, chunk_ids, has_catalog=True)  # noqa: SLF001 - as above
+
+    def _context(self, task: str, **changed: Any) -> dict[str, Any]:
         from backstream.definition.loader import load_definition
         from backstream.orchestration import dags
-        from backstream.orchestration import tasks as ours
 
         build = dags.backfill_dag if self.kind == "backfill" else dags.reprocess_dag
         dag = build(load_definition(self.path), self.path)
 
-        def push(key: str, value: str) -> None:
-            if key == ours.PLAN_KEY:
-                self.file = value
+        def push(key: str, value: Any) -> None:
+            self.pushed[key] = value
 
-        pull = lambda **_: None  # noqa: E731 - a task without values of others
-        task_id = f"{self.group}.plan".lstrip(".")
+        pull = lambda *, key, **_: self.pushed.get(key)  # noqa: E731
+        task_id = f"{self.group}.{task}".lstrip(".")
         ti = SimpleNamespace(task_id=task_id, dag_id=self.dag_id, xcom_push=push, xcom_pull=pull)
-        own = SimpleNamespace(dag_id=self.dag_id, params=dag.params, has_task=lambda _: False)
+        has_task = lambda _: self.project.is_raw  # noqa: E731
+        own = SimpleNamespace(dag_id=self.dag_id, params=dag.params, has_task=has_task)
         ends = {name: self.form[name] for name in ("since", "until")} if self.kind == "backfill" else {}
         form = dag.params.dump() | {name: self.form[name] for name in self.form.keys() - ends} | changed
         context = {"params": form, "dag": own, "run_id": self.run_id, "ti": ti, "task_state_store": self.store}
         if ends:
             start, end = (datetime.fromisoformat(value) for value in ends.values())
             context |= {"data_interval_start": start, "data_interval_end": end}
-        request = self.form | changed if self.group else None
-        with self._heard():
-            ours.execute_plan(self.path, "clicks", context | {"dag_run": SimpleNamespace()}, request)
-        return self.planned
+        return context | {"dag_run": SimpleNamespace()}
 
     @property
     def planned(self) -> Any:
@@ -208,10 +256,14 @@ class Run:
 
         record_approval(self.planned, ApprovalDecision(is_approved, by, "2024-04-01T12:00:00+00:00"))
 
-    def publish(self) -> int:
-        """Execute the task `publish`, and return the number of its asset events."""
+    def publish(self, *, is_killed: bool = False) -> int:
+        """Execute the task `publish`, and return the number of its asset events.
+
+        With `is_killed`, its process is killed before Airflow has accepted its success.
+        """
         from airflow.sdk import Asset
 
+        from backstream.orchestration import run_ends
         from backstream.orchestration.run_operators import PublishOperator
 
         assets = Asset("clicks", "backstream://clicks"), Asset("clicks.days", "backstream://clicks/days")
@@ -223,6 +275,8 @@ class Run:
         )
         with self._heard():
             task.execute({"outlet_events": events})
+        if not is_killed:
+            run_ends.on_task_instance_success(SimpleNamespace(task=task, task_id=task.task_id))
         return len(task.outlets)
 
     def report(self) -> str:
@@ -265,6 +319,37 @@ def marked(folder: str) -> Any:
         run.plan()
         before(run)
         told[name] = [*raised(run.publish), project.published(), project.rows(), project.states()[-1][1:]]
+    return told
+
+
+def pages(folder: str) -> Any:
+    """Write the page of the run of each fault of `marked` as a file, as it is after the refusal.
+
+    Returns for each its status, the file, and the error in the ledger.
+    """
+    from backstream.pages.airflow import RejectedError
+    from backstream.pages.run import load_run, run_page
+    from backstream.pages.runs import RunAddress
+    from backstream.pages.store import PageStore
+
+    class Gone:
+        async def dag_run(self, *_: str) -> Any:
+            msg = "Airflow shows no such run"
+            raise RejectedError(msg, 403)
+
+    told: dict[str, Any] = {}
+    for name, before in _MARKED.items():
+        project = Project(Path(folder) / name)
+        run = Run(project, project.define(name.partition(" ")[0]))
+        run.plan()
+        before(run)
+        _, error = raised(run.publish)
+        store = PageStore.from_home(project.home)
+        shown = asyncio.run(load_run(store, RunAddress(run.dag_id, run.run_id), cast("Any", Gone())))
+        page = run_page(shown, may_edit=True)
+        file = Path(folder) / f"{name}.html"
+        file.write_text(page.html)
+        told[name] = [page.status, str(file), error]
     return told
 
 
@@ -439,6 +524,15 @@ def _judged_again(run: Run, suite: dict[str, Any]) -> list[Any]:
     return [verdict, after == before, run.log.splitlines(), [bool(said.search(text)) for text in texts]]
 
 
+def handed(folder: str) -> Any:
+    """Return what the tasks of a run with hidden characters hand to each other through Airflow."""
+    hidden = "first\nsecond\x1b[31m\u202e\x00\u2028\x85"
+    project = Project(Path(folder) / "handed")
+    run = Run(project, project.define("never"), run_id=hidden, form=FORM | {"reason": hidden})
+    run.whole()
+    return [str(value) for value in run.pushed.values()]
+
+
 def final(folder: str) -> Any:
     """Return what each task does if it is cleared after the publication of its run."""
     from backstream.workflow.history import rollback_run
@@ -482,4 +576,12 @@ def final(folder: str) -> Any:
     run.publish()
     Run(project, run.path, "newer").whole()
     told["replaced"] = [run.publish(), run.log.splitlines()[:1]]
+
+    project = Project(Path(folder) / "killed")
+    run = Run(project, project.define("never"))
+    run.plan()
+    _audited(run)
+    run.publish(is_killed=True)
+    run.report()  # a person has marked `publish` as success, or it had no retry left
+    told["killed"] = [run.publish(), run.publish()]
     return told

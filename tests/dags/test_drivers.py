@@ -15,7 +15,12 @@ def seen(ask: Ask) -> dict[str, Any]:
 
 
 def test_a_trigger_waits_for_the_end_of_its_driver(seen: dict[str, Any]) -> None:
-    assert seen["states"] == {"good": "FINISHED", "bad": "FAILED", "unknown": "LOST", "slow": "TIMED_OUT"}
+    assert seen["states"] == {
+        "good": ["succeeded", ""],
+        "bad": ["failed", "its state is FAILED; the log is on its worker"],
+        "unknown": ["failed", "the Spark master no longer knows it (for 0 seconds)"],
+        "slow": ["failed", "it was ended after the execution timeout of the task"],
+    }
 
 
 def test_a_driver_that_takes_too_long_is_ended(seen: dict[str, Any]) -> None:
@@ -47,8 +52,10 @@ def test_several_masters_are_refused(seen: dict[str, Any]) -> None:
 
 def test_the_error_of_a_driver_has_its_own_message_and_decides_about_a_retry(seen: dict[str, Any]) -> None:
     assert seen["ends"] == [
-        [],
-        ["job far 0000 failed: SpecError: the key is wrong\n  driver d-1", False],
-        ["job far 0000 failed: its state is FAILED; the log is on the worker that ran it\n  driver d-1", True],
-        ["job far 0000 failed: the Spark master no longer knows it\n  driver d-1", True],
+        [
+            "job far 0000 failed: SpecError: the key is wrong\ndriver d-1\nSpecError: the key is wrong",
+            False,
+        ],
+        ["job far 0000 failed: why\ndriver d-1\nwhy", True],
+        ["job far 0000 failed\ndriver d-1\nthe last line", False],
     ]

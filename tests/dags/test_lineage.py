@@ -20,7 +20,7 @@ CHECKS = (
     Check(
         "every window is complete", "expect_column_min", Severity.CRITICAL, CheckOutcome.FAIL, "3", "events", "≥ 4"
     ),
-    Check("few records are late", "expect_column_max", Severity.WARNING, CheckOutcome.PASS),
+    Check("few records\n\u202eare late", "expect_column_max", Severity.WARNING, CheckOutcome.PASS),
 )
 
 
@@ -36,7 +36,7 @@ def answers(ask: Ask, folder: Path) -> dict[str, Any]:
         patch.delenv(CATALOG_VARIABLE, raising=False)
         write_clicks(folder / "data/a.parquet", ROWS)
         definition = write_definition(folder, 'description = "Clicks per page"\n' + CLICKS)
-        plan = planned(folder, definition)
+        plan = planned(folder, definition, reason="late\x1b[31m\nfiles")
         publish_counts(plan, ROWS)
     Audit(plan.run_id, "clicks", Verdict.FAIL, "1 of 2 failed", CHECKS).write(plan.folder.audit_result)
     answers: dict[str, Any] = ask("lineage", definition, plan.folder.plan)
@@ -68,7 +68,7 @@ def test_an_audit_reports_each_check_of_the_table(answers: dict[str, Any], folde
                 "success": True,
                 "params": {},
                 "severity": "warn",
-                "name": "few records are late",
+                "name": "few records<U+000A><U+202E>are late",
             },
         ]
     }
@@ -141,7 +141,7 @@ def test_each_event_names_the_run_and_its_range(answers: dict[str, Any]) -> None
         "since": "2024-03-01T00:00Z",
         "until": "2024-03-02T00:00Z",
         "mode": "recompute",
-        "reason": "",
+        "reason": "late<U+001B>[31m<U+000A>files",
         "verdict": "fail",
     }
 

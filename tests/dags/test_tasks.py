@@ -194,7 +194,7 @@ def test_spark_on_kubernetes_fails_with_the_name_of_a_package_not_installed(seen
         "AirflowFailException",
         (
             "Spark on Kubernetes needs a package that is not installed (connection 'backstream_spark')\n\n"
-            "hint: pip install apache-airflow-providers-cncf-kubernetes"
+            "hint: pip install 'backstream[kubernetes]'"
         ),
     ]
 
@@ -203,10 +203,16 @@ def test_a_driver_that_the_cluster_would_start_is_refused(seen: Any) -> None:
     assert seen["driver elsewhere"] == [
         "AirflowFailException",
         (
-            "connection 'backstream_spark' must have the deploy-mode client, got 'cluster'\n"
-            "  only a standalone cluster can run the driver, by the deploy-mode cluster\n\n"
+            "connection 'backstream_spark' must have the deploy-mode client for yarn, got 'cluster'\n\n"
             'hint: its extra should be {"deploy-mode": "client"}'
         ),
+    ]
+
+
+def test_a_limit_for_the_start_of_pods_must_be_a_number(seen: Any) -> None:
+    assert seen["limit"] == [
+        "AirflowFailException",
+        "start-timeout-s must be a positive number, got 'soon' (extra of connection 'backstream_spark')",
     ]
 
 
@@ -254,8 +260,7 @@ def test_the_error_of_a_job_is_in_the_first_and_last_line(seen: Any) -> None:
     kind, message = seen["full disk"]["raised"]
     first, command, last = message.splitlines()
     assert (kind, first) == ("JobError", "job flights 0000 failed: StorageError: the disk is full")
-    assert command.startswith("Cannot execute: ")
-    assert command.endswith(" Error code is: 4.")
+    assert command.startswith("spark-submit ended with status 4: ")
     assert last == "StorageError: the disk is full"
 
 
@@ -275,8 +280,8 @@ def test_a_task_marks_the_start_of_spark_while_its_job_starts_and_not_after_it_f
 
 
 def test_airflow_still_has_the_private_parts_that_the_operators_use(seen: Any) -> None:
-    """Guard `spark_job.py` when Airflow's provider for Spark is upgraded."""
-    assert seen["private"] == {"log lines": "(self, itr: 'Iterator[Any]') -> 'None'", "calls": 1, "process": True}
+    """Guard `spark_command.py` when Airflow's provider for Spark is upgraded."""
+    assert seen["private"] == {"command": "(self, application: 'str') -> 'list[str]'", "variables": True}
 
 
 def test_a_listener_records_the_end_of_a_run_of_any_dag(seen: Any) -> None:
@@ -303,7 +308,8 @@ def test_a_spark_of_this_machine_gets_its_settings_as_a_file_and_a_cluster_as_a_
 def test_spark_and_the_job_are_called_by_absolute_paths(seen: Any) -> None:
     spark_submit, *options, application = seen["submitted"]["command"][:-4]
     python = ["--conf", PYTHON_OF_THE_DRIVER]
-    assert options == ["--master", "local[2]", *python, "--name", "flights 0000"]
+    mode = ["--deploy-mode", "client"]
+    assert options == ["--master", "local[2]", *python, "--name", "flights 0000", *mode]
     assert Path(spark_submit).parts[-3:] == ("pyspark", "bin", "spark-submit")
     assert Path(application).parts[-3:] == ("backstream", "jobs", "replay.py")
     assert all(Path(path).is_absolute() and Path(path).is_file() for path in (spark_submit, application))

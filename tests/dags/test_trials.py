@@ -164,3 +164,15 @@ def test_a_run_whose_rows_were_replaced_sends_no_event(final: Any) -> None:
     events, (line,) = final["replaced"]
     assert events == 0
     assert "there is nothing to do" in line
+
+
+def test_events_that_airflow_never_got_are_sent_by_the_next_attempt_even_after_the_report(final: Any) -> None:
+    assert final["killed"] == [2, 0]
+
+
+def test_what_tasks_hand_to_each_other_through_airflow_has_no_hidden_character(
+    ask: Ask, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    values = ask("handed", tmp_path_factory.mktemp("handed"))
+    assert len(values) > 1
+    assert [value for value in values if not value.isprintable()] == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from tests.definition.clicks import SOURCE, Lines, definition
 
@@ -32,18 +34,18 @@ HINT = f"\n\nhint: the source has {COLUMNS}"
             {"source.deduplicate_on": '["page", "id"]'},
             "source.deduplicate_on names 'id', which is not a column",
         ),
-        ({"source.event_time": '"at"'}, "source.event_time names 'at', which is not a column, in 'at'"),
+        ({"source.event_time": '"at"'}, "source.event_time names 'at', which is not a column"),
         (
             {"source.event_time": '"timestamp_millis(at_ms)"'},
             "source.event_time names 'at_ms', which is not a column, in 'timestamp_millis(at_ms)'",
         ),
         (
             {"source.arrival_time": '"received_at"'},
-            "source.arrival_time names 'received_at', which is not a column, in 'received_at'",
+            "source.arrival_time names 'received_at', which is not a column",
         ),
         (
             {"watermark.strategy": '"punctuated"', "watermark.marker": '"is_flush"'},
-            "watermark.marker names 'is_flush', which is not a column, in 'is_flush'",
+            "watermark.marker names 'is_flush', which is not a column",
         ),
         (
             {"aggregates.total": '"sum(delay)"'},
@@ -65,7 +67,7 @@ def test_all_columns_that_are_not_there_are_named_at_once() -> None:
     assert refusal(lines) == (
         "3 problems in clicks.toml"
         "\n  source.key names 'pages', which is not a column"
-        "\n  source.event_time names 'at', which is not a column, in 'at'"
+        "\n  source.event_time names 'at', which is not a column"
         "\n  aggregates.total names 'delay', which is not a column, in 'sum(delay)'" + HINT
     )
 
@@ -77,6 +79,43 @@ def test_of_a_wide_source_twenty_columns_are_named() -> None:
         require_columns(definition({}), wide, "clicks.toml")
 
     assert str(refused.value).splitlines()[-1].endswith(", column_18, column_19 and 13 more")
+
+
+@pytest.mark.parametrize(
+    ("version", "call", "said"),
+    [
+        (
+            "4.0.5",
+            "max(time_bucket(interval '5' minutes, happened_at))",
+            "uses the function time_bucket, which Spark 4.0.5 does not have (Spark 4.2 has it)",
+        ),
+        (
+            "4.1.2-amzn-0",
+            "sort_array(collect_union(page))",
+            "uses the function collect_union, which Spark 4.1.2-amzn-0 does not have (Spark 4.3 has it)",
+        ),
+        (
+            "4.1.4",
+            "array_max(max_by(hits, seq, 3))",
+            "calls max_by with 3 arguments, which Spark 4.1.4 does not support (Spark 4.2 does)",
+        ),
+        ("4.3.0", "array_max(max_by(hits, seq, 3))", None),
+        ("4.2.1", "max(time_bucket(interval '5' minutes, happened_at))", None),
+        ("4.0.5", "max_by(page, seq)", None),
+    ],
+)
+def test_an_older_spark_lacks_functions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, call: str, said: str | None
+) -> None:
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / f"spark-core_2.13-{version}.jar").touch()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    lines = {"aggregates.total": f'"{call}"'}
+
+    if said is None:
+        require_columns(definition(lines), SOURCE, "clicks.toml")
+    else:
+        assert refusal(lines).partition("\n")[0] == f"aggregates.total {said}, got {call!r} (clicks.toml)"
 
 
 NO_CALL = "must have an aggregate such as count(*) or avg(x)"

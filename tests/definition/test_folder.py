@@ -8,7 +8,8 @@ import pytest
 
 from backstream.definition.folder import find_definition, list_definition_files
 from backstream.errors import SpecError
-from backstream.variables import DEFINITIONS_VARIABLE
+from backstream.runs.home import Home
+from backstream.variables import DEFINITIONS_VARIABLE, HOME_VARIABLE
 
 
 @pytest.fixture
@@ -55,3 +56,27 @@ def test_a_definition_has_the_name_of_its_file_and_of_its_dataset(folders: Path)
 
     assert find_definition("orders") == find_definition("orders_eu") == file
     assert "there are: clicks, flights, orders, orders_eu" in refusal("returns")
+
+
+def test_a_name_is_that_of_a_dataset_before_it_is_that_of_a_file(folders: Path) -> None:
+    (folders / "a/eu/orders.toml").write_text('name = "sales"\n')
+    (folders / "b/flights.toml").write_text('name = "orders"\n')
+
+    assert find_definition("orders") == folders / "b/flights.toml"
+    assert find_definition("sales") == folders / "a/eu/orders.toml"
+
+
+def test_the_file_of_a_renamed_dataset_does_not_answer_for_the_old_name(
+    folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(HOME_VARIABLE, str(folders / "home"))
+    file = folders / "a/eu/orders.toml"
+    file.write_text('name = "sales"\n')
+    assert find_definition("orders") == file, "nothing is recorded under this name"
+
+    Home(folders / "home").run("orders", "one").path.mkdir(parents=True)
+    assert refusal("orders") == (
+        f"no file defines the dataset 'orders' any more: {file} defines 'sales'\n\n"
+        "hint: give sales, or the path of the file"
+    )
+    assert find_definition(str(file)) == find_definition("sales") == file

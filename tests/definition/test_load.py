@@ -30,6 +30,9 @@ def test_a_definition_is_read_with_durations_in_milliseconds_and_defaults_for_wh
     )
 
 
+JSON = {"source.format": '"json"', "source.columns": '{ ts = "string" }'}
+
+
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
@@ -62,6 +65,15 @@ def test_a_key_that_is_not_known_is_named_with_its_section(lines: Lines, said: s
         ({"window.kind": '"sliding"'}, "window.slide is missing"),
         ({"aggregates": None}, "aggregates is missing"),
         ({"aggregates.clicks": None}, "aggregates must have at least one"),
+        (
+            {"source.path": '""'},
+            "source path must not be empty, got '': write \".\" for the working directory",
+        ),
+        (
+            {"source.path": '["a", ""]'},
+            "source path must not be empty, got ('a', ''): write \".\" for the working directory",
+        ),
+        ({**JSON, "source.records": '""'}, "source.records must have at least 1 character, got ''"),
         ({"aggregates.session": "5"}, "aggregates.session must be text, got 5"),
         ({"source.options": "{ str = 5 }"}, "source.options.str must be text, got 5"),
         ({"quality.late_ratio": "{ warn = 0.1 }"}, "quality.late_ratio.fail is missing"),
@@ -76,9 +88,6 @@ def test_days_of_a_time_zone_are_refused_with_another_way() -> None:
         "window.time_zone is not a known key: windows have a fixed length in UTC (clicks.toml)\n\n"
         'hint: for days of a time zone, use size = "1h", and sum the windows by local day in a query'
     )
-
-
-JSON = {"source.format": '"json"', "source.columns": '{ ts = "string" }'}
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import socket
 import sys
@@ -24,6 +23,7 @@ from demo.settings import CHECKOUT, USER, Spark, free_ports
 from demo.stack import Stack
 from sqlalchemy import make_url
 from tests.e2e.listening import LINEAGE_PATH, Received, listening
+from tests.e2e.questions import can_answer
 from tests.house.compose import commands
 from tests.house.compose import environment as compose_environment
 from tests.lake import postgres
@@ -154,21 +154,10 @@ class Cluster:
 
     def _open_question(self, dag_id: str, run_id: str) -> dict[str, Any] | None:
         task = self.task(dag_id, run_id, "approve")
-        if task["state"] != "awaiting_input" or not self._is_let_go(task):
+        if not can_answer(self.stack, task):
             return None
         answer = self.admin.get(self.question(dag_id, run_id))
         return answer.json() if answer.status_code == 200 and not answer.json()["response_received"] else None
-
-    def _is_let_go(self, task: dict[str, Any]) -> bool:
-        """Whether the executor has told that the task waits.
-
-        Airflow shows a question some seconds before, and takes a task for lost that is answered in between: then
-        its retry asks again. Nobody reads as fast as a test.
-        """
-        log = (self.stack.logs / "scheduler.log").read_text(encoding="utf-8", errors="replace")
-        told = [line for line in log.splitlines() if f"run_id={task['dag_run_id']}, " in line]
-        parked = f"state=awaiting_input, .* try_number={task['try_number']},"
-        return any(f"task_id={task['task_id']}, " in line and re.search(parked, line) for line in told)
 
     @staticmethod
     def question(dag_id: str, run_id: str) -> str:

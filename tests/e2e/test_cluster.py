@@ -26,7 +26,7 @@ from tests.lake.store import BUCKET, Store
 from tests.spark.histories import days
 
 from backstream.eventtime.instants import instant_ms
-from backstream.lake.ledger import list_runs as ledger
+from backstream.lake.run_rows import list_runs as ledger
 from backstream.orchestration.run_range import with_seconds
 from backstream.runs.home import Home
 from backstream.runs.manifest import load_manifests, sum_fates

@@ -14,14 +14,17 @@ import pytest
 from demo.airflow_api import FINISHED, AirflowApi
 from demo.settings import USER
 from demo.stack import Stack
+from tests.e2e.questions import can_answer
 from tests.workflow.conftest import LENIENT
 from tests.workflow.history import CLICKS, at, write_clicks, write_definition
 
-from backstream.lake.ledger import RunRow, list_runs
+from backstream.lake.ledger import RunRow
+from backstream.lake.run_rows import list_runs
 from backstream.runs.home import Home
 
 pytestmark = pytest.mark.e2e
 LIMIT_S = 300
+ASKS = "awaiting_input"
 DAGS = ("reprocess_clicks", "backfill_clicks")
 CLICKED = [(at(f"{day} 05:00"), at(f"{day} 05:01"), "A", day, "home") for day in range(1, 6)]
 LATE = [(at("4 06:00"), at("9 06:00"), "A", 9, "late"), (at("4 07:00"), at("9 07:00"), "A", 10, "late")]
@@ -47,7 +50,7 @@ class Site:
     def start(self, dag_id: str, run_id: str, day: int, **conf: Any) -> None:
         """Create a Dag run for a day of March; the range of a scheduled DAG is its data interval."""
         ends = {"since": f"2024-03-{day:02}T00:00:00Z", "until": f"2024-03-{day + 1:02}T00:00:00Z"}
-        is_reprocess = dag_id == DAGS[0]
+        is_reprocess = dag_id.startswith("reprocess_")
         body = {
             "dag_run_id": run_id,
             "logical_date": None if is_reprocess else ends["until"],
@@ -61,9 +64,13 @@ class Site:
         return found[0] if found else {"state": None}
 
     def until(self, dag_id: str, run_id: str, task_id: str, *states: str) -> dict[str, Any]:
-        """Wait until a task has one of some states, and return it."""
-        what = f"{task_id} of {run_id} of {dag_id} is {' or '.join(states)}"
-        self.stack.wait_until(what, lambda: self.task(dag_id, run_id, task_id)["state"] in states, LIMIT_S)
+        """Wait until a task has one of some states, and can be answered if it asks; return it."""
+
+        def has_state() -> bool:
+            task = self.task(dag_id, run_id, task_id)
+            return task["state"] in states and (task["state"] != ASKS or can_answer(self.stack, task))
+
+        self.stack.wait_until(f"{task_id} of {run_id} of {dag_id} is {' or '.join(states)}", has_state, LIMIT_S)
         return self.task(dag_id, run_id, task_id)
 
     def until_ended(self, dag_id: str, run_id: str) -> str:
@@ -79,9 +86,8 @@ class Site:
             return self.api.run_state(dag_id, run_id) in FINISHED
 
         what = f"{run_id} of {dag_id} has ended or asks"
-        asks = "awaiting_input"
         self.stack.wait_until(
-            what, lambda: has_ended() or self.task(dag_id, run_id, "approve")["state"] == asks, LIMIT_S
+            what, lambda: has_ended() or self.task(dag_id, run_id, "approve")["state"] == ASKS, LIMIT_S
         )
         return has_ended()
 
@@ -150,7 +156,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 def test_approve_marked_as_success_publishes_nothing(site: Site) -> None:
     site.start(DAGS[0], "marked", 1)
-    site.until(DAGS[0], "marked", "approve", "awaiting_input")
+    site.until(DAGS[0], "marked", "approve", ASKS)
     site.mark(DAGS[0], "marked", "approve")
 
     assert site.until_ended(DAGS[0], "marked") == "failed"
@@ -200,7 +206,7 @@ def test_two_dags_with_one_run_id_have_two_runs(site: Site) -> None:
     for dag_id, day in zip(DAGS, (2, 3), strict=True):
         site.start(dag_id, "same", day)
     for dag_id in DAGS:
-        site.until(dag_id, "same", "approve", "awaiting_input")
+        site.until(dag_id, "same", "approve", ASKS)
     days = [("2 Mar 2024", "3 Mar 2024"), ("3 Mar 2024", "2 Mar 2024")]
     for dag_id, (own, other) in zip(DAGS, days, strict=True):
         page = site.page("approval", dag_id, "same")
@@ -210,7 +216,7 @@ def test_two_dags_with_one_run_id_have_two_runs(site: Site) -> None:
     site.answer(DAGS[0], "same")
 
     assert site.until_ended(DAGS[0], "same") == "success"
-    assert site.task(DAGS[1], "same", "approve")["state"] == "awaiting_input"
+    assert site.task(DAGS[1], "same", "approve")["state"] == ASKS
     site.answer(DAGS[1], "same")
     assert site.until_ended(DAGS[1], "same") == "success"
     assert [row.status for row in site.rows("same")] == ["published", "published"]

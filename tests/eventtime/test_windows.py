@@ -7,7 +7,7 @@ from itertools import pairwise
 from math import gcd
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from backstream.errors import SpecError
@@ -24,12 +24,13 @@ FIXED_WINDOWS = st.one_of(
 
 
 @given(FIXED_WINDOWS, st.integers(-20, 20))
+@example(Cumulate(144, 12), -6)
 def test_the_geometry_of_windows_is_that_of_their_assignment(window: FixedWindow, offset_ms: int) -> None:
     window = replace(window, offset_ms=offset_ms % window.start_step_ms)
-    assigned = [window.assign(time_ms) for time_ms in range(-300, 300)]
+    assigned = [window.assign(time_ms) for time_ms in range(-600, 600)]
 
     known = sorted({each for windows in assigned for each in windows})
-    inner = [each for each in known if each.start_ms > -150 and each.end_ms < 150]
+    inner = [each for each in known if each.start_ms > -450 and each.end_ms < 450]
     bounds_ms = sorted({bound_ms for each in known for bound_ms in each})
     assert {(bound_ms - offset_ms) % window.slice_ms for bound_ms in bounds_ms} == {0}
     assert window.slice_ms == gcd(*(bound_ms - bounds_ms[0] for bound_ms in bounds_ms))

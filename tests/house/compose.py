@@ -33,7 +33,8 @@ def image_environment() -> dict[str, str]:
 
 def copied() -> list[str]:
     """What the image takes from the repository, all of it to the same place under `IMAGE_FOLDER`."""
-    return [source for each in instructions("COPY") for source in each.split()[:-1]]
+    taken = [each.split()[:-1] for each in instructions("COPY") if not each.startswith("--from=")]
+    return [*dict.fromkeys(source for sources in taken for source in sources)]
 
 
 def variables() -> set[str]:

@@ -19,7 +19,7 @@ PACKAGE = REPOSITORY / "pipelines" / "backstream"
 LINT = Path(sys.executable).with_name("lint-imports")
 ROOMS = {module.name for module in pkgutil.iter_modules(backstream.__path__)}
 """The modules directly under the package."""
-BELOW = {"errors", "text", "user_code", "variables"}
+BELOW = {"errors", "installed_spark", "text", "user_code", "variables"}
 """The modules that all others may import."""
 
 IMPORTS_ALL = """\
@@ -42,6 +42,7 @@ def sources(contract: str) -> set[str]:
 def test_every_room_is_bound_by_the_contracts_that_concern_it() -> None:
     assert sources("airflow") == ROOMS - {
         "errors",
+        "installed_spark",
         "text",
         "user_code",
         "variables",
@@ -51,7 +52,7 @@ def test_every_room_is_bound_by_the_contracts_that_concern_it() -> None:
         "cli",
     }
     assert sources("spark") == ROOMS - {
-        *("text", "errors", "user_code", "variables"),
+        *("installed_spark", "text", "errors", "user_code", "variables"),
         *(
             "airflow",
             "orchestration",

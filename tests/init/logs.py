@@ -85,6 +85,25 @@ CLOUDFRONT_FIELDS = (
 )
 
 
+def bucket(number: int, at: datetime) -> str:
+    return (
+        f"{'79a5' * 16} my-bucket [{at:%d/%b/%Y:%H:%M:%S} +0000] 10.0.0.{number} {'79a5' * 16} 3E57427F3EXAMPLE"
+        f' REST.GET.OBJECT a%20b.txt "GET /my-bucket/a%20b.txt?v=1 HTTP/1.1" {STATUS[number % 3]} - {113 + number}'
+        ' - 7 - "-" "S3Console/0.4" - Ynn1/x= SigV4 ECDHE-RSA-AES128-GCM-SHA256 AuthHeader'
+        " my-bucket.s3.us-west-1.amazonaws.com TLSv1.2 - Yes"
+    )
+
+
+def nginx_error(number: int, at: datetime) -> str:
+    level = ("error", "warn", "crit")[number % 3]
+    return f'{at:%Y/%m/%d %H:%M:%S} [{level}] 123#{number}: *{number} open() "/a b" failed (2: No such file)'
+
+
+def apache_error(number: int, at: datetime) -> str:
+    level = ("core:error", "mpm_event:notice", "warn")[number % 3]
+    return f"[{at:%a %b %d %H:%M:%S.%f %Y}] [{level}] [pid 35708:tid {number}] AH00094: Command line: 'httpd'"
+
+
 def iis(number: int, at: datetime) -> str:
     return (
         f"{at:%Y-%m-%d} {at:%H:%M:%S} 10.0.0.1 GET /default.htm - 80 - 10.0.0.{number}"
@@ -183,6 +202,9 @@ LOGS = {
         "u_ex260101.log",
         is_in_seconds=True,
     ),
+    "S3": Log(bucket, "status", is_in_seconds=True),
+    "errors of nginx": Log(nginx_error, "level", is_in_seconds=True, values=("error", "warn", "crit")),
+    "errors of Apache": Log(apache_error, "level", values=("error", "notice", "warn")),
     "VPC flow": Log(flow, "action", is_in_seconds=True, values=("ACCEPT", "REJECT")),
     "VPC flow with a header": Log(flow, "action", (FLOW_HEADER,), is_in_seconds=True, values=("ACCEPT", "REJECT")),
     "Zeek": Log(zeek, "code", ZEEK_HEAD, "conn.log"),

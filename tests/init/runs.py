@@ -16,6 +16,7 @@ from backstream.runs.home import Home
 from backstream.source.archive.definition_text import Settings, write_definition_text
 from backstream.source.archive.evidence import Evidence
 from backstream.workflow.inputs.prepare import prepare_source
+from backstream.workflow.runners import SparkRunner
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ def run_records(
     for line, complete in (completed or {}).items():
         text = text.replace(line, complete)
     (folder / "t.toml").write_text(text, encoding="utf-8")
-    prepared = prepare_source(folder / "t.toml", Home(folder / "home"), lambda: spark)
+    prepared = prepare_source(folder / "t.toml", Home(folder / "home"), SparkRunner(lambda: spark))
     assert prepared is not None
     source = resolve_paths(load_definition(folder / "t.toml"), Home(folder / "home")).source
     rows = ds.dataset(source.paths[0], format="parquet").to_table()

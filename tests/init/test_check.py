@@ -155,10 +155,14 @@ def test_a_preset_gives_a_definition_without_quarantine(
         (
             'key = ["shop"]',
             'key = ["shpo"]',
-            "error: the definition uses 'shpo', which is not a column (orders.toml)",
+            "error: source.key names 'shpo', which is not a column (orders.toml)",
         ),
         ("sum(amount)", "sum(shop)", "error: aggregates.sum_amount of orders must be over numbers"),
-        ("sum(amount)", "sum(amnt)", "error: the definition uses 'amnt', which is not a column (orders.toml)"),
+        (
+            "sum(amount)",
+            "sum(amnt)",
+            "error: aggregates.sum_amount names 'amnt', which is not a column, in 'sum(amnt)' (orders.toml)",
+        ),
         ('size = "1h"', 'size = "1x"', "error: window.size must be a duration such as"),
         ('path = "orders"', 'path = "oders"', "error: no file or folder at"),
         ("[quality]", '[quality]\nsuite = "mine"', "error: no suite"),

@@ -56,6 +56,7 @@ def csv_rows(names: tuple[str, ...] = NAMES) -> str:
         ("utf-16", "UTF-16"),
         ("utf-16-le", "UTF-16LE"),
         ("utf-16-be", "UTF-16BE"),
+        ("utf-32", "UTF-32"),
         ("latin-1", "ISO-8859-1"),
     ],
 )
@@ -66,6 +67,16 @@ def test_text_in_a_usual_encoding_is_read_and_the_definition_names_the_encoding(
 
     assert ([record["n"] for record in sample.records], sample.unreadable) == ([*NAMES], [])
     assert sample.options.get("encoding") == option
+
+
+@pytest.mark.parametrize("rows", [json_rows, csv_rows])
+def test_escape_sequences_tell_the_encoding_of_japanese(rows: Any, tmp_path: Path) -> None:
+    content = rows(JAPANESE).encode("iso2022_jp")
+
+    sample = sample_of(tmp_path / "in", "a.json" if rows is json_rows else "a.csv", content)
+
+    assert [record["n"] for record in sample.records] == [*JAPANESE]
+    assert sample.options["encoding"] == "ISO-2022-JP"
 
 
 def test_quotes_of_windows_tell_its_encoding_from_latin_1(tmp_path: Path) -> None:
@@ -168,6 +179,7 @@ def test_records_in_an_array_within_an_object_are_read(text: str, path: str, tmp
         {"at": "2026-01-01T00:00:00Z", "items": [{"sku": 1}]},
         {"order": 5, "lines": [{"sku": 1}], "notes": [{"text": "x"}]},
         {"values": [1, 2]},
+        {"in": {"at": "2026-01-01T00:00:00Z", "n": 1}, "out": {"at": "2026-01-01T00:00:00Z"}},
     ],
 )
 def test_an_object_with_fields_of_its_own_is_a_record(record: dict[str, Any], tmp_path: Path) -> None:
@@ -242,6 +254,9 @@ def test_a_column_of_json_has_a_type_that_keeps_each_digit(numbers: list[str], k
         ("at\x01n\n2026-01-01\x01a,b\n", ("at", "n"), {"header": "true", "sep": "\x01"}),
         ("'at';'n'\n'2026-01-01';'a;b'\n", ("at", "n"), {"header": "true", "sep": ";", "quote": "'"}),
         ("# made by x\n# 2026, y\nat,n\n2026-01-01,1\n", ("at", "n"), {"header": "true", "comment": "#"}),
+        ("#at,n\n2026-01-01,1\n2026-01-02,2\n", ("#at", "n"), {"header": "true"}),
+        ("# made by x, y\n2026-01-01,1\n2026-01-02,2\n", ("column_1", "column_2"), {"comment": "#"}),
+        ("#at,n\nat,n\n2026-01-01,1\n", ("at", "n"), {"header": "true", "comment": "#"}),
         ("at\n2026-01-01 06:00:00\n2026-01-01 07:00:00\n", ("at",), {"header": "true"}),
         ("2026-01-01 06:00:00\n2026-01-01 07:00:00\n", ("column_1",), {}),
         ("2026-01-01,ann\n2026-01-01,bob\n", ("column_1", "column_2"), {}),
@@ -270,6 +285,22 @@ def test_avro_of_each_compression_is_read(codec: str, tmp_path: Path) -> None:
         fastavro.writer(file, schema, rows, codec=codec)
 
     assert read_sample(list_archive(str(tmp_path / "in"))).records == rows
+
+
+def test_nanoseconds_of_avro_are_refused_since_no_run_reads_them(tmp_path: Path) -> None:
+    kind = {"type": "long", "logicalType": "timestamp-nanos"}
+    schema = {"type": "record", "name": "r", "fields": [{"name": "at", "type": kind}]}
+    (tmp_path / "in").mkdir()
+    with (tmp_path / "in/a.avro").open("wb") as file:
+        fastavro.writer(file, schema, [{"at": 1_767_225_600_000_000_000}])
+
+    with pytest.raises(PlanError) as raised:
+        read_sample(list_archive(str(tmp_path / "in")))
+
+    assert str(raised.value) == (
+        f"no record in {tmp_path}/in can be read as avro (--from)\n  {tmp_path}/in/a.avro:"
+        " Spark cannot read its type timestamp-nanos: write it with timestamp-micros"
+    )
 
 
 def test_a_missing_library_is_named_instead_of_unreadable_records(
@@ -336,6 +367,96 @@ def test_a_column_that_no_definition_can_name_is_listed_with_its_reason(tmp_path
         'Kind = "string"',
         *(f"# {line}" for line in lines),
     ]
+
+
+def test_an_encoding_that_nothing_proves_is_called_a_guess(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.csv").write_bytes(csv_rows(("J\xfcrgen", "20 \u20ac")).encode("cp1252"))
+
+    lines = [*evidence_lines(examine_archive(str(tmp_path / "in"), None))]
+
+    assert lines[-1] == (
+        "encoding: windows-1252 is a guess, since the text is not UTF-8, e.g., 'J\xfcrgen';"
+        " if letters are wrong, change encoding in [source.options]"
+    )
+
+
+GERMAN = ("J\xfcrgen", "M\xfcller", "Stra\xdfe", "K\xf6ln", "B\xe4r", "ann")
+JAPANESE = ("\u30c6\u30b9\u30c8", "\u6771\u4eac", "\u65e5\u672c\u8a9e")
+RUSSIAN = ("\u041c\u043e\u0441\u043a\u0432\u0430", "\u041a\u0430\u0437\u0430\u043d\u044c", "ann")
+POLISH = ("\u0141\xf3d\u017a", "Wroc\u0142aw", "Krak\xf3w", "Gda\u0144sk")
+CHINESE = ("\u5317\u4eac", "\u4e0a\u6d77", "\u5e7f\u5dde", "\u6df1\u5733")
+TURKISH = (
+    "\u0130stanbul",
+    "\u015ei\u015fli",
+    "a\u011fa\xe7",
+    "G\xfcne\u015f",
+    "\xc7ankaya",
+    "K\u0131rm\u0131z\u0131",
+)
+GREEK = ("\u0391\u03b8\u03ae\u03bd\u03b1", "\u03a0\u03ac\u03c4\u03c1\u03b1")
+OTHERS = [
+    *((GERMAN, codec) for codec in ("cp437", "cp850", "mac_roman")),
+    *((JAPANESE, codec) for codec in ("shift-jis", "euc-jp")),
+    *((RUSSIAN, codec) for codec in ("cp1251", "koi8-r", "cp866")),
+    *((POLISH, codec) for codec in ("cp1250", "iso8859-2", "cp852")),
+    *((CHINESE, codec) for codec in ("gbk", "gb18030")),
+    *((GREEK, codec) for codec in ("cp1253", "iso8859-7")),
+    *((TURKISH, codec) for codec in ("cp1254", "iso8859-9")),
+]
+
+
+@pytest.mark.parametrize("rows", [json_rows, csv_rows])
+@pytest.mark.parametrize(("names", "codec"), OTHERS)
+def test_a_text_that_is_not_of_western_europe_is_refused_with_its_option(
+    names: tuple[str, ...], codec: str, rows: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(PlanError) as raised:
+        sample_of(tmp_path / "in", "a.json" if rows is json_rows else "a.csv", rows(names).encode(codec))
+
+    message = str(raised.value)
+    assert message.startswith(f"the encoding of {tmp_path}/in/a.")
+    assert "source.options.encoding" in message
+    if codec in ("cp437", "shift-jis", "cp1251", "cp1250", "cp1254", "gbk"):
+        assert f"{names[0]!r} in " in message
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        GERMAN,
+        (
+            "cr\xe9\xe9e",
+            "d\xe9j\xe0",
+            "l\u2019\xe9t\xe9",
+            "\u201cBonjour\u201d",
+            "c\u0153ur",
+            "\xab\xa0mot\xa0\xbb",
+        ),
+        ("ma\xf1ana", "\xbfQu\xe9?", "\xa1Hola!", "1.\xba"),
+        ("sm\xf8rrebr\xf8d", "\xc6r\xf8", "\xc5rhus"),
+        ("\xde\xf3r\xf0ur", "\xd3lafsson", "\xcdsafj\xf6r\xf0ur"),
+        ("J\xfcrgen", "M\xfcller", "K\xf6ln", "Gu\xf0run", "Zo\xeb"),
+        ("20\xa0\u20ac", "10\xb0C", "5 m\xb2", "ACME\xae", "Berlin\u2013K\xf6ln", "\u201eHallo\u201c"),
+    ],
+)
+def test_a_text_of_western_europe_is_read(names: tuple[str, ...], tmp_path: Path) -> None:
+    sample = sample_of(tmp_path / "in", "a.csv", csv_rows(names).encode("cp1252"))
+
+    assert sample.encoding in ("windows-1252", "ISO-8859-1")
+    assert [record["n"] for record in sample.records] == [*names]
+
+
+def test_records_by_their_names_are_refused(tmp_path: Path) -> None:
+    text = json.dumps({f"e{number}": {**ROW, "number": number} for number in range(30)})
+
+    with pytest.raises(PlanError) as raised:
+        sample_of(tmp_path / "in", "a.json", text)
+
+    assert str(raised.value) == (
+        "each JSON value holds records by their names, e.g., 30 with 'e0' (--from); a run reads records on lines"
+        " or in an array\n\nhint: write them on lines, e.g., by jq -c '.[]'"
+    )
 
 
 @pytest.mark.parametrize(("name", "format_name"), [("a.json", "json"), ("part-0", "json"), ("a.csv", "csv")])

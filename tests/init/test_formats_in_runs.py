@@ -60,6 +60,7 @@ FILES: dict[str, bytes] = {
     "doubled quotes.csv": CSV.replace("ann", 'say ""x""').encode(),
     "escaped quotes.csv": CSV.replace("ann", 'say \\"x\\", y').encode(),
     "backslash.csv": CSV.replace("ann", "c:\\").encode(),
+    "separators of Unicode.csv": CSV.replace("ann", "a\u2028b\x0bc\x85d").encode(),
     "line break.csv": CSV.replace("ann", "a\nb").encode(),
     "quotes in header.csv": CSV.replace("at,k", '"at","k ""x"""').encode(),
     "spaces in header.csv": CSV.replace("at,k", " at , k ").encode(),

@@ -29,6 +29,7 @@ from backstream.source.raw_files import list_raw_files
 from backstream.workflow.inputs.prepare import prepare_source
 from backstream.workflow.plan.plan_request import PlanRequest
 from backstream.workflow.plan.planning import plan_run
+from backstream.workflow.runners import SparkRunner
 
 pytestmark = pytest.mark.slow
 
@@ -66,7 +67,7 @@ def test_the_definition_of_an_archive_is_what_a_person_would_write_and_can_be_pl
     assert content["quality"] == {"missing_ratio": {"warn": 0.0, "fail": 1.0}}  # the archive begins at 6:00
 
     monkeypatch.chdir(tmp_path)
-    prepared = prepare_source(definition, home, lambda: spark)
+    prepared = prepare_source(definition, home, SparkRunner(lambda: spark))
     first = epoch_ms(datetime(2026, 1, 1, tzinfo=UTC))
     plan = plan_run(PlanRequest(definition, Interval(first, first + 3 * DAY_MS), trigger="test", home=home))
 
@@ -187,6 +188,7 @@ def test_an_archive_in_an_object_store_is_examined_like_a_folder(
         (["events-1", "events-2", "shops.csv"], "mixed"),
         (["2026/a.dat", "2026/01/b.dat", "c.csv"], "mixed/**/*.dat"),
         (["a.json", "b.dat"], ["mixed/*.dat", "mixed/*.json"]),
+        (["access$.log", "access$.log.1.gz", "error.log"], "mixed/access$$.log*"),
     ],
     ids=str,
 )

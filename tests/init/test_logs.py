@@ -68,3 +68,26 @@ def test_files_with_other_fields_are_refused_since_a_run_reads_them_by_position(
         f"{tmp_path}/b.log has other #Fields than the lines before (--from): others are their order\n\n"
         "hint: a run reads these columns by position; give --from a path to the files with equal fields"
     )
+
+
+def test_a_text_of_unknown_form_is_quoted_with_a_way_to_read_it(tmp_path: Path) -> None:
+    (tmp_path / "app.log").write_text("Started 2026-01-01 06h00 by ann\nStopped 2026-01-01 07h00 by bob\n")
+
+    with pytest.raises(PlanError) as raised:
+        examine_archive(str(tmp_path), None)
+
+    assert "the first line of text is 'Started 2026-01-01 06h00 by ann'\n\nhint: write the definition" in str(
+        raised.value
+    )
+
+
+def test_the_separator_line_of_excel_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("\ufeffsep=;\r\nid;ts\r\n1;2026-01-01T06:00:00Z\r\n2;2026-01-01T07:00:00Z\r\n")
+
+    with pytest.raises(PlanError) as raised:
+        examine_archive(str(tmp_path), None)
+
+    assert str(raised.value) == (
+        f"the first line of {tmp_path}/a.csv is 'sep=;' (--from), which only Excel takes for the separator; a run"
+        " reads it as a record\n\nhint: remove this line from the files, e.g., by sed -i 1d"
+    )

@@ -13,12 +13,12 @@ from pyspark.sql import functions as F
 from tests.init.time_forms import FORMS, INSTANTS, truncated, write_form
 from typer.testing import CliRunner
 
+from backstream.chunks.preparation.settings import Preparation
 from backstream.cli import app
 from backstream.definition.loader import load_definition
 from backstream.definition.prepared_columns import EVENT_TIME
 from backstream.spark.preparation.prepared_columns import add_derived_columns, select_prepared_columns
 from backstream.spark.preparation.raw_records import load_raw_records
-from backstream.spark.preparation.settings import Preparation
 
 TIME_KEYS = ("event_time", "event_time_unit", "event_time_pattern")
 

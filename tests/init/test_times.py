@@ -175,14 +175,41 @@ def test_another_time_of_the_records_shows_the_order_of_day_and_month(tmp_path: 
     assert source["arrival_time"] == "received_at"
 
 
-def test_an_order_that_nothing_shows_is_named_in_the_table_and_in_the_file(tmp_path: Path) -> None:
-    write_csv(tmp_path / "in", "id,ts", [f"{number},03/02/2024 08:{number:02}" for number in range(60)])
+@pytest.mark.parametrize("header", ["id,ts", "ts,id"])
+def test_an_order_that_nothing_shows_is_refused_with_both_patterns(header: str, tmp_path: Path) -> None:
+    write_ambiguous(tmp_path, header)
 
-    assert "pattern dd/MM/yyyy HH:mm; MM/dd/yyyy HH:mm is as likely;" in row_of(tmp_path, "ts")
+    ended = init(tmp_path, "t", "--from", "in", "--yes")
+
+    assert ended.exit_code == 1
     assert (
-        'event_time_pattern = "dd/MM/yyyy HH:mm"       '
-        "# this fits as well: MM/dd/yyyy HH:mm; the records do not show which is right\n"
+        "error: the values of 'ts', e.g., '03/02/2024 08:00', do not show their pattern (--yes): it is"
+        " dd/MM/yyyy HH:mm, so that the first time is 2024-02-03T08:00Z"
+        " or MM/dd/yyyy HH:mm, so that the first time is 2024-03-02T08:00Z\n\n"
+        "hint: set source.event_time_pattern: without --yes, init asks for it;"
+        " `--event-time ts` writes a definition with this line to complete\n"
+    ) in ended.output
+    assert not (tmp_path / "t.toml").exists()
+
+
+def test_an_order_that_nothing_shows_is_a_line_to_complete_of_a_named_time(tmp_path: Path) -> None:
+    write_ambiguous(tmp_path, "id,ts")
+
+    ended = init(tmp_path, "t", "--from", "in", "--yes", "--event-time", "ts")
+
+    assert ended.exit_code == 0, ended.output
+    assert "Complete event_time_pattern in t.toml" in ended.output
+    assert (
+        '# Complete event_time_pattern, "dd/MM/yyyy HH:mm" or "MM/dd/yyyy HH:mm". A value is "03/02/2024 08:00".\n'
+        'event_time_pattern = ""\n'
     ) in (tmp_path / "t.toml").read_text()
+    with pytest.raises(SpecError, match="event_time_pattern"):
+        load_definition(tmp_path / "t.toml")
+
+
+def write_ambiguous(folder: Path, header: str) -> None:
+    rows = [{"id": f"{number}", "ts": f"03/02/2024 08:{number:02}"} for number in range(60)]
+    write_csv(folder / "in", header, [",".join(row[name] for name in header.split(",")) for row in rows])
 
 
 def test_an_order_that_nothing_shows_is_asked_for_on_a_terminal(tmp_path: Path) -> None:
@@ -300,6 +327,13 @@ REFUSALS: Mapping[str, tuple[Sequence[Mapping[str, Any]], str]] = {
             "  the likeliest is ts, but 15 of its 60 values cannot be read, e.g., '2024-03'\n"
             "  the columns are ts\n\n"
             "hint: take it with --event-time ts\n"
+        ),
+    ),
+    "two units": (
+        [{"ts": (1_709_280_000 + number) * (1_000 if number % 2 else 1)} for number in range(60)],
+        (
+            "  the likeliest is ts, but as seconds since 1970 30 of its 60 values are outside of 1990 to 2099,"
+            " e.g., '1709280001000'\n  the columns are ts\n\nhint: take it with --event-time ts\n"
         ),
     ),
     "nothing": (
@@ -467,7 +501,7 @@ def test_names_are_split_into_words() -> None:
 
 def test_many_columns_of_text_are_examined_in_seconds(tmp_path: Path) -> None:
     rows = [
-        {"ts": f"{FIRST + timedelta(seconds=number):%d/%m/%Y %H:%M:%S}"}
+        {"ts": f"{FIRST + timedelta(seconds=100 * number):%d/%m/%Y %H:%M:%S}"}
         | {f"text{column}": f"{column} {number} words of a text" for column in range(20)}
         for number in range(20_000)
     ]

@@ -29,6 +29,10 @@ def _excel_days(at: datetime) -> float:
     return (at - datetime(1899, 12, 30, tzinfo=UTC)) / DAY
 
 
+def _dotnet_ticks(at: datetime) -> int:
+    return (at - datetime(1, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 10
+
+
 def _epoch(at: datetime) -> str:
     return f"{round(at.timestamp() * 1000)}"
 
@@ -131,6 +135,11 @@ FORMS: Mapping[str, Form] = {
     "nanoseconds": Form(
         lambda at: f"{_epoch(at)}000000", MILLISECOND, {"event_time": "ts", "event_time_unit": "ns"}
     ),
+    "ticks": Form(
+        lambda at: f"{_dotnet_ticks(at)}",
+        MILLISECOND,
+        {"event_time": "(ts - 621355968000000000) div 10", "event_time_unit": "us"},
+    ),
     # two columns
     "date and time": Form(
         lambda at: {"date": f"{at:%Y-%m-%d}", "time": f"{at:%H:%M:%S}"}, SECOND, {"event_time": "date_time"}
@@ -139,6 +148,14 @@ FORMS: Mapping[str, Form] = {
         lambda at: {"Start Date": f"{at:%m/%d/%Y}", "Start Time": f"{at:%I:%M %p}"},
         MINUTE,
         {"event_time": "start_date_time", "event_time_pattern": "MM/dd/yyyy hh:mm a"},
+    ),
+    "date and digits of the time": Form(
+        lambda at: {"<DATE>": f"{at:%Y%m%d}", "<TIME>": f"{at:%H%M%S}"}, SECOND, {"event_time": "date_time"}
+    ),
+    "date and a number of the time": Form(
+        lambda at: {"FL_DATE": f"{at:%m/%d/%Y}", "DEP_TIME": f"{at.hour * 100 + at.minute}"},
+        MINUTE,
+        {"event_time": "fl_date_time", "event_time_pattern": "MM/dd/yyyy HHmm"},
     ),
     "date and hour": Form(
         lambda at: {"day": f"{at:%Y-%m-%d}", "hour": str(at.hour)},

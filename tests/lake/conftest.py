@@ -19,7 +19,8 @@ from tests.sources.tables import Archive
 from backstream.eventtime.instants import DAY_MS, instant_ms
 from backstream.eventtime.intervals import Interval
 from backstream.lake.catalog import open_catalog_for_reading, open_catalog_for_writing
-from backstream.lake.catalog_address import table_identifier
+from backstream.lake.catalog_address import namespace, table_identifier
+from backstream.lake.catalog_history import load_history
 from backstream.lake.publication.planned_tables import create_tables, plan_tables
 from backstream.lake.publication.publish import publish_range
 from backstream.lake.reader import load_rows
@@ -55,12 +56,15 @@ class Lake:
     """The lake under test."""
 
     home: Home
+    is_rest: bool = False
 
     def plan(self, since: str, until: str, trigger: str = "test", tables: Sequence[Table] = ()) -> Plan:
         """Return a plan of daily chunks; the last one is shorter if the range ends within a day."""
         interval = Interval(instant_ms(since, "since"), instant_ms(until, "until"))
         with open_catalog_for_reading(self.home) as catalog:
-            planned, bases = plan_tables(catalog, "flights", tables or [WINDOWS_TABLE, METRICS_TABLE])
+            asked = None if load_history(self.home).snapshots else interval
+            wanted = tables or [WINDOWS_TABLE, METRICS_TABLE]
+            planned, bases, files = plan_tables(catalog, "flights", wanted, asked)
         chunks = tuple(
             Chunk(f"c{number}", day.start_ms, day.end_ms, day.end_ms, (), 0)
             for number, day in enumerate(interval.cut(DAY_MS), start=1)
@@ -82,6 +86,7 @@ class Lake:
             chunks=chunks,
             tables=planned,
             base_snapshots=bases,
+            base_files={"": files} if files else {},
             triggered_by=trigger,
         )
 
@@ -184,21 +189,23 @@ def _text(at: datetime) -> str:
     return at.strftime("%Y-%m-%dT%H:%MZ")
 
 
-ON_POSTGRES = ("test_publish", "test_conflicts", "test_concurrency", "test_rollback")
-"""Modules whose tests depend on the behavior of the catalog's database; they run on both databases."""
-ON_REST = ("test_rest",)
-"""Modules whose tests use a REST catalog."""
-IN_A_STORE = ("test_store",)
-"""Modules whose tests use a warehouse in an S3 store."""
+KINDS = {
+    "test_publish": ("sqlite", "postgres"),
+    "test_conflicts": ("sqlite", "postgres"),
+    "test_rollback": ("sqlite", "postgres"),
+    "test_concurrency": ("sqlite", "postgres", "one"),
+    "test_rest": ("rest",),
+    "test_one_snapshot": ("one",),
+    "test_store": ("s3",),
+}
+"""Catalogs or stores of a module's tests, SQLite if it is missing; `one` is a REST catalog without history."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run each test of the lake on SQLite, and the tests in `ON_POSTGRES` on PostgreSQL too."""
+    """Run each test of the lake on the catalogs of its module."""
     if "lake" in metafunc.fixturenames:
-        module = metafunc.module.__name__
-        kinds = ["sqlite", "postgres"] if module.endswith(ON_POSTGRES) else ["sqlite"]
-        kinds = ["rest"] if module.endswith(ON_REST) else kinds
-        metafunc.parametrize("lake", ["s3"] if module.endswith(IN_A_STORE) else kinds, indirect=True)
+        kinds = KINDS.get(metafunc.module.__name__.rpartition(".")[2], ("sqlite",))
+        metafunc.parametrize("lake", kinds, indirect=True)
 
 
 @pytest.fixture
@@ -206,16 +213,20 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     """An empty lake, with the catalog database and the warehouse that the test requests."""
     if request.param == "s3":
         monkeypatch.setenv(WAREHOUSE_VARIABLE, request.getfixturevalue("s3").new_warehouse())
-    if request.param == "rest":
+    if request.param in {"rest", "one"}:
         served = request.getfixturevalue("rest_catalog")
         monkeypatch.setenv(CATALOG_VARIABLE, f"{served.address}?header.X-Client=test")
         monkeypatch.setenv(NAMESPACE_VARIABLE, f"team.{uuid.uuid4().hex}")
         monkeypatch.setenv(WAREHOUSE_VARIABLE, str(tmp_path / "warehouse"))
+        if request.param == "one":
+            with open_catalog_for_writing(Home(tmp_path / "home")) as catalog:
+                catalog.create_namespace((*namespace(), "one"), {"keeps": "one"})
+            monkeypatch.setenv(NAMESPACE_VARIABLE, ".".join((*namespace(), "one")))
     elif request.param == "postgres":
         monkeypatch.setenv(CATALOG_VARIABLE, request.getfixturevalue("postgres").new_database())
     else:
         monkeypatch.delenv(CATALOG_VARIABLE, raising=False)
-    return Lake(Home(tmp_path / "home"))
+    return Lake(Home(tmp_path / "home"), request.param in {"rest", "one"})
 
 
 @pytest.fixture(scope="session")

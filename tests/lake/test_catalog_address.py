@@ -10,7 +10,7 @@ from pyiceberg.catalog import load_catalog
 from backstream.errors import SetupError, StorageError
 from backstream.lake.catalog import open_catalog_for_reading, open_catalog_for_writing
 from backstream.lake.catalog_address import CatalogAddress, table_identifier
-from backstream.lake.ledger import list_runs
+from backstream.lake.run_rows import list_runs
 from backstream.lake.storage import StoreFolder, Warehouse
 from backstream.runs.home import Home
 from backstream.variables import CATALOG_NAME_VARIABLE, CATALOG_VARIABLE, NAMESPACE_VARIABLE, WAREHOUSE_VARIABLE

@@ -45,6 +45,12 @@ def publish_at_barrier(folder: Path, runs: Sequence[tuple[Plan, Sequence[Manifes
     return [output.strip() for output, _ in ended]
 
 
+def versions(lake: Lake) -> int:
+    """Return the number of commits of rows to the table; a catalog may not keep their snapshots."""
+    current = lake.table().current_snapshot()
+    return (current.sequence_number or 0) if current else 0
+
+
 @pytest.mark.parametrize("populated", [False, True], ids=["empty", "populated"])
 def test_of_overlapping_runs_at_the_same_moment_exactly_one_wins(
     lake: Lake, tmp_path: Path, *, populated: bool
@@ -71,7 +77,7 @@ def test_of_overlapping_runs_at_the_same_moment_exactly_one_wins(
         "hint: plan the range again; nothing was published"
     )
     assert lake.departures("2013-02-02", "2013-02-03") == {"2013-02-02T05:00Z": [10, 20][winner]}
-    assert len(lake.table().snapshots()) == (2 if populated else 1)
+    assert versions(lake) == (2 if populated else 1)
 
 
 def test_disjoint_runs_at_the_same_moment_all_succeed(lake: Lake, tmp_path: Path) -> None:
@@ -113,6 +119,8 @@ def test_two_attempts_of_one_run_at_the_same_moment_publish_once(lake: Lake, tmp
 def test_a_killed_publication_left_the_old_or_the_new_and_a_retry_heals(
     lake: Lake, point: str, seen_after_the_kill: dict[str, int], *, the_retry_finds_it_done: bool
 ) -> None:
+    if point == "metadata_written" and lake.is_rest:
+        pytest.skip("the server writes the metadata")
     lake.publish("2013-02-01", "2013-02-02", {"2013-02-01T05:00Z": 1}, trigger="before")
     plan = lake.plan("2013-02-01", "2013-02-02")
     manifests = lake.staged(plan, {"2013-02-01T06:00Z": 2}, metrics=[("EWR", 2)])
@@ -126,7 +134,7 @@ def test_a_killed_publication_left_the_old_or_the_new_and_a_retry_heals(
     assert done.already is the_retry_finds_it_done
     assert lake.departures() == {"2013-02-01T06:00Z": 2}
     assert load_rows(lake.home, "flights__metrics").num_rows == 1
-    assert len(lake.table().snapshots()) == 2
+    assert versions(lake) == 2
 
 
 def test_a_reader_never_sees_a_mix_of_two_runs(lake: Lake) -> None:

@@ -131,6 +131,12 @@ def test_without_keys_the_window_alone_is_compared() -> None:
         (pa.int64(), 0, 2**53 + 1, [("UA", "changed", "0", "9007199254740993", 2.0**53)]),
         (pa.int64(), 2**62, -(2**62) - 1, [("UA", "changed", f"{2**62}", f"{-(2**62) - 1}", -(2.0**63))]),
         (pa.decimal128(10, 2), Decimal("1.10"), Decimal("1.20"), [("UA", "changed", "1.10", "1.20", 0.1)]),
+        (
+            pa.decimal128(12, 8),
+            Decimal("1E-8"),
+            Decimal(0),
+            [("UA", "changed", "0.00000001", "0.00000000", -1e-8)],
+        ),
         # These two are equal as doubles, too, and have as many digits as a decimal can have.
         (pa.decimal128(38, 2), BIG, BIGGER, [("UA", "changed", str(BIG), str(BIGGER), 0.25)]),
         (
@@ -185,3 +191,14 @@ def test_many_changes_are_sorted_by_key() -> None:
     changes = list_changes(old[::-1], [(key, number + 1) for key, number in old if number % 3])
 
     assert [row[:2] for row in changes] == [(key, "changed" if n % 3 else "removed") for n, key in enumerate(keys)]
+
+
+@given(st.lists(st.integers(-(10**10), 10**10), min_size=40, max_size=40))
+def test_the_difference_of_decimals_is_the_double_that_prints_as_their_exact_difference(units: list[int]) -> None:
+    pairs = [(Decimal(0), Decimal(each).scaleb(-4)) for each in units if each]
+    old = [(f"k{number:02}", before) for number, (before, _) in enumerate(pairs)]
+    new = [(f"k{number:02}", after) for number, (_, after) in enumerate(pairs)]
+
+    changes = list_changes(old, new, value=pa.decimal128(28, 4))
+
+    assert [Decimal(str(change[4])) for change in changes] == [after for _, after in pairs]

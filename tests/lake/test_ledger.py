@@ -4,8 +4,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backstream import __version__
-from backstream.lake.ledger import RunRow, list_runs, record_checks, record_run, run_row
+from backstream.lake.ledger import RunRow, record_checks, record_run, run_row
 from backstream.lake.reader import load_rows
+from backstream.lake.run_rows import list_runs
 from backstream.runs.results import Audit, Check, CheckOutcome, Severity, Verdict
 from backstream.runs.status import RunStatus
 

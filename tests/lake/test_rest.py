@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.workflow.history import CLICKS, at, write_clicks, write_definition
 
-from backstream.errors import CatalogError, ConflictError, PlanError, SetupError
-from backstream.lake.catalog import open_catalog_for_writing
-from backstream.lake.catalog_address import namespace
-from backstream.lake.ledger import list_runs, record_run, run_row
+import backstream
+from backstream.errors import CatalogError, ConflictError, PlanError
+from backstream.lake.catalog import catalog_properties, open_catalog_for_writing
+from backstream.lake.catalog_address import CatalogAddress, namespace
+from backstream.lake.connect import connection_text
+from backstream.lake.ledger import record_run, run_row
 from backstream.lake.maintenance import vacuum_tables
 from backstream.lake.publication.publish import publish_range
 from backstream.lake.publication.rollback import roll_back_run
+from backstream.lake.run_rows import list_runs
 from backstream.runs.home import Home
 from backstream.runs.status import RunStatus
+from backstream.text import ReadingEngine
 from backstream.variables import CATALOG_VARIABLE, NAMESPACE_VARIABLE, WAREHOUSE_VARIABLE
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.lake.conftest import Lake
     from tests.sources.rest_server import RestCatalog
 
@@ -54,29 +58,68 @@ def test_the_tables_are_in_the_namespace_of_the_installation(lake: Lake) -> None
         ]
 
 
-def test_a_new_table_without_a_location_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder of this machine would be invisible to the other clients of the catalog."""
-    monkeypatch.delenv(WAREHOUSE_VARIABLE)
+CLICKS_ROWS = [(at(f"1 {hour:02}:00"), at(f"1 {hour:02}:01"), "A", hour, "home") for hour in range(24)]
 
-    with pytest.raises(SetupError) as caught:
-        lake.plan(*RANGE)
 
-    assert str(caught.value).startswith(
-        f"no location for the new table `flights`: the namespace {'.'.join(namespace())} of the catalog http://"
+def run_clicks(folder: Path, mode: str) -> int | None:
+    """Run a definition by processes of this machine, and return its published rows."""
+    definition = write_definition(folder, CLICKS)
+    days = ("2024-03-01", "2024-03-02")
+    done = backstream.run(
+        definition, *days, mode=mode, home=folder / "home", runner="local", allow_unsealed=True, replan=True
     )
-    assert str(caught.value).endswith("has no property `location`\n\nhint: set BACKSTREAM_WAREHOUSE")
+    return done.publication.rows
 
 
-def test_a_new_table_is_created_where_its_namespace_is(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("chooses", [True, False])
+def test_the_first_run_publishes_if_the_catalog_chooses_the_locations(
+    chooses: bool, lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv(WAREHOUSE_VARIABLE)
-    place = f"file://{lake.home.path}/theirs"
+    write_clicks(tmp_path / "data/a.parquet", CLICKS_ROWS)
+    place = f"file://{tmp_path}/theirs"
     with open_catalog_for_writing(lake.home) as catalog:
-        catalog.create_namespace((*namespace(), "own"), {"location": f"{place}/"})
+        catalog.create_namespace((*namespace(), "own"), {"chooses": place} if chooses else {"location": place})
     monkeypatch.setenv(NAMESPACE_VARIABLE, ".".join((*namespace(), "own")))
 
-    lake.publish(*RANGE, {"2013-02-01T05:00Z": 3})
+    assert run_clicks(tmp_path, "replay") == 24
+    assert run_clicks(tmp_path, "recompute") == 24
 
-    assert lake.table().location() == f"{place}/flights"
+    with open_catalog_for_writing(lake.home) as catalog:
+        table = catalog.load_table((*namespace(), "clicks"))
+    assert table.location().startswith(f"{place}/clicks_" if chooses else f"{place}/clicks")
+    assert [*table.sort_orders()] == [0, 1]
+    assert len(table.snapshots()) == 2
+
+
+def test_the_name_of_the_warehouse_of_a_service_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(WAREHOUSE_VARIABLE, str(tmp_path / "warehouse"))
+    address = CatalogAddress.from_uri("https://example.com/catalog?warehouse=lake")
+    assert catalog_properties(Home(tmp_path), address)["warehouse"] == "lake"
+    assert "warehouse" not in catalog_properties(Home(tmp_path), CatalogAddress.from_uri("https://example.com"))
+    of_a_file = catalog_properties(Home(tmp_path), CatalogAddress.from_uri("sqlite:///catalog.db"))
+    assert of_a_file["warehouse"] == f"file://{tmp_path}/warehouse"
+
+
+def test_the_texts_for_engines_name_variables_and_no_secret(
+    lake: Lake, rest_catalog: RestCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.publish(*RANGE, {"2013-02-01T05:00Z": 3})
+    monkeypatch.setenv(CATALOG_VARIABLE, f"{rest_catalog.address}?warehouse=lake&token=confidential")
+
+    texts = {engine: connection_text(lake.home, "flights", engine) for engine in ReadingEngine}
+
+    assert not [engine for engine, text in texts.items() if "confidential" in text]
+    unnamed = [engine for engine, text in texts.items() if "PYICEBERG_CATALOG__BACKSTREAM__TOKEN" not in text]
+    assert unnamed == [ReadingEngine.CLICKHOUSE]  # it reads the files of a disk
+    for line in ("iceberg.catalog.type=rest", f"iceberg.rest-catalog.uri={rest_catalog.address}"):
+        assert line in texts[ReadingEngine.TRINO]
+    for name in ("type=rest", f"uri={rest_catalog.address}", "warehouse=lake"):
+        assert f'--conf "spark.sql.catalog.backstream.{name}"' in texts[ReadingEngine.SPARK]
+    monkeypatch.setenv("PYICEBERG_CATALOG__BACKSTREAM__TOKEN", "confidential")
+    names: dict[str, Any] = {}
+    exec(texts[ReadingEngine.PYICEBERG], names)  # noqa: S102 - our own text
+    assert names["rows"]["departures"].to_pylist() == [3]
 
 
 def test_an_overlapping_publication_is_a_conflict(lake: Lake) -> None:

@@ -15,11 +15,12 @@ from backstream.errors import LedgerError
 from backstream.eventtime.instants import instant_ms
 from backstream.lake import compaction, maintenance
 from backstream.lake.catalog import open_catalog_for_writing
-from backstream.lake.ledger import list_runs, record_run, run_row
+from backstream.lake.ledger import record_run, run_row
 from backstream.lake.maintenance import expire_side_table_snapshots, vacuum_tables
 from backstream.lake.publication.publish import publish_range
 from backstream.lake.publication.rollback import roll_back_run
 from backstream.lake.reader import load_published_rows
+from backstream.lake.run_rows import list_runs
 from backstream.lake.snapshot_producers import write_data_files
 from backstream.lake.snapshots import list_tagged_snapshots
 from backstream.runs.plan import Plan

@@ -14,8 +14,9 @@ from tests.workflow.publishing import publish_counts
 
 from backstream.eventtime.instants import DAY_MS, instant_ms
 from backstream.eventtime.intervals import Interval
-from backstream.lake.ledger import list_runs, record_run
+from backstream.lake.ledger import record_run
 from backstream.lake.published_windows import PublishedWindows, load_published_windows
+from backstream.lake.run_rows import list_runs
 from backstream.runs.home import Home
 from backstream.workflow.history import rollback_run
 from backstream.workflow.late_data.stale import find_stale_days
@@ -42,7 +43,7 @@ def publish(folder: Path, trigger: str, first: int, days: int) -> str:
 
 def load_all(folder: Path) -> tuple[object, ...]:
     found = load_published_windows(Home(folder / "home"), "clicks")
-    return found.runs_by_day(), found.publications, sorted(found.files, key=lambda file: file.path)
+    return found.runs_by_day(), found.commits, sorted(found.files, key=lambda file: file.path)
 
 
 def forget(folder: Path) -> None:

@@ -4,8 +4,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from tests.lake.test_conflicts import compact
+
 from backstream.lake.ledger import record_run, run_row
+from backstream.lake.maintenance import vacuum_tables
 from backstream.lake.publication.publish import publish_range
+from backstream.lake.publication.rollback import roll_back_run
 from backstream.lake.reader import load_rows
 from backstream.lake.snapshots import find_snapshot_of_run, list_retained_snapshots, summary_property
 from backstream.runs.results import Publication, Verdict
@@ -40,7 +44,7 @@ def test_the_tag_is_set_by_the_commit_that_makes_the_snapshot(lake: Lake) -> Non
     lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
 
     # Each commit adds an entry with the replaced metadata to the log.
-    assert [entry.metadata_file for entry in lake.table().metadata.metadata_log] == [metadata_before]
+    assert lake.table().metadata.metadata_log[-1].metadata_file == metadata_before
 
 
 def test_a_tagged_snapshot_survives_the_expiry_of_all_that_is_old(lake: Lake) -> None:
@@ -50,6 +54,37 @@ def test_a_tagged_snapshot_survives_the_expiry_of_all_that_is_old(lake: Lake) ->
     lake.table().maintenance.expire_snapshots().older_than(datetime.now(UTC) + timedelta(days=1)).commit()
 
     assert load_rows(lake.home, "flights", snapshot_id=first.snapshots[""])["departures"].to_pylist() == [1]
+
+
+def expire_all_without_a_tag(lake: Lake) -> None:
+    lake.table().maintenance.expire_snapshots().older_than(datetime.now(UTC) + timedelta(days=1)).commit()
+
+
+def test_a_run_keeps_the_state_before_it_that_another_program_made(lake: Lake) -> None:
+    lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
+    compact(lake)
+    state = lake.table().current_snapshot()
+    assert state is not None
+    second = lake.publish(*DAY, {"2013-02-01T05:00Z": 2}, trigger="later")
+    assert refs(lake)[f"before/{second.run_id}"] == state.snapshot_id
+
+    expire_all_without_a_tag(lake)
+
+    roll_back_run(lake.home, second.run_id)
+    assert lake.departures() == {"2013-02-01T05:00Z": 1}
+
+
+def test_a_vacuum_removes_the_tag_of_the_state_before_an_old_run(lake: Lake) -> None:
+    lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
+    compact(lake)
+    second = lake.publish(*DAY, {"2013-02-01T05:00Z": 2}, trigger="later")
+    for number in range(2):
+        last = lake.publish(*DAY, {"2013-02-01T05:00Z": 3}, trigger=f"{number}")
+    assert f"before/{second.run_id}" in refs(lake)
+
+    vacuum_tables(lake.home, "flights", 0, keep_runs=1)
+
+    assert {*refs(lake)} == {"main", f"run/{last.run_id}"}
 
 
 def test_a_retry_sets_the_tag_that_is_missing(lake: Lake) -> None:
@@ -78,13 +113,27 @@ def test_a_run_before_an_expired_one_is_still_found_by_its_tag(lake: Lake) -> No
     assert find_snapshot_of_run(lake.table(), second.run_id) is None
 
 
-def test_a_retry_of_a_run_with_an_expired_snapshot_uses_the_ledger(lake: Lake) -> None:
+def test_a_retry_of_a_run_with_an_expired_snapshot_uses_its_mark_in_the_table(lake: Lake) -> None:
+    plan = lake.plan(*DAY)
+    manifests = lake.staged(plan, {"2013-02-01T05:00Z": 1})
+    done = publish_range(plan, manifests)
+    lake.publish(*DAY, {"2013-02-01T05:00Z": 2}, trigger="later")
+    lake.expire(done)
+
+    assert publish_range(plan, manifests) == replace(done, already=True)
+
+    assert lake.departures() == {"2013-02-01T05:00Z": 2}
+
+
+def test_a_retry_of_a_run_with_an_expired_snapshot_and_no_mark_uses_the_ledger(lake: Lake) -> None:
     plan = lake.plan(*DAY)
     manifests = lake.staged(plan, {"2013-02-01T05:00Z": 1})
     done = publish_range(plan, manifests)
     record_run(lake.home, run_row(plan, RunStatus.PUBLISHED, (1_000, 2_000), Verdict.PASS, rows=1))
     lake.publish(*DAY, {"2013-02-01T05:00Z": 2}, trigger="later")
     lake.expire(done)
+    with lake.table().transaction() as transaction:
+        transaction.remove_properties("backstream.commits")
 
     again = publish_range(plan, manifests)
 

@@ -116,11 +116,11 @@ def plan_copy(lake: Lake, trigger: str = "test", columns: dict[str, str] | None 
     target = TargetTable(NAME, COLUMNS if columns is None else columns)
     with open_catalog_for_writing(lake.home) as catalog:
         writer, wanted = definition_id(Path(plan.definition_path)), WINDOWS_TABLE.columns
-        bases = plan_target(catalog, target, wanted, writer)
+        base = plan_target(catalog, target, wanted, writer)
     return replace(
         plan,
         definition={**plan.definition, "publish": asdict(target)},
-        base_snapshots={**plan.base_snapshots, **bases},
+        base_snapshots={**plan.base_snapshots, NAME: base.snapshot_id},
     )
 
 

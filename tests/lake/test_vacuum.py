@@ -14,9 +14,11 @@ from backstream.errors import ConflictError, LedgerError
 from backstream.eventtime.instants import DAY_MS, SECOND_MS
 from backstream.lake import maintenance as module
 from backstream.lake.maintenance import VacuumResult, list_reachable_files, vacuum_tables
+from backstream.lake.publication.data_files import to_data_files
 from backstream.lake.publication.publish import publish_range
 from backstream.lake.publication.rollback import roll_back_run
 from backstream.lake.reader import content_hash, load_rows
+from backstream.lake.storage import comparable_location
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Plan
 from backstream.runs.results import Publication
@@ -60,6 +62,34 @@ def test_a_lake_without_orphan_files_is_unchanged(lake: Lake) -> None:
 
     assert by_table(found) == {"flights": 0, "flights__metrics": 0, "flights__restatements": 0}
     assert files(lake) == before
+
+
+@pytest.mark.parametrize(
+    ("location", "same"),
+    [
+        ("file:/lake/a b/c.parquet", "/lake/a b/c.parquet"),  # by Iceberg's Java library
+        ("file:///lake/c.parquet", "/lake/c.parquet"),  # by PyIceberg
+        ("/lake/c.parquet", "/lake/c.parquet"),
+        ("s3a://lake/c.parquet", "s3://lake/c.parquet"),
+        ("s3n://lake/s3a://c.parquet", "s3://lake/s3a://c.parquet"),
+        ("gs://lake/file:/c.parquet", "gs://lake/file:/c.parquet"),
+    ],
+)
+def test_a_file_is_the_same_by_each_scheme_that_programs_write(location: str, same: str) -> None:
+    assert comparable_location(location) == same
+
+
+def test_files_that_spark_has_added_are_kept(lake: Lake) -> None:
+    lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
+    table, theirs = lake.table(), lake.plan("2013-02-02", "2013-02-03", "theirs")
+    files = lake.staged(theirs, {"2013-02-02T07:00Z": 4})[0].files[""]
+    [added] = to_data_files(table, files, [f"file:{file.path}" for file in files])
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+        append.append_data_file(added)
+
+    vacuum_tables(lake.home, "flights", 0)
+
+    assert lake.departures() == {"2013-02-01T05:00Z": 1, "2013-02-02T07:00Z": 4}
 
 
 def test_old_staged_files_that_were_never_published_are_removed(lake: Lake) -> None:

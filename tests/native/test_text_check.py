@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from backstream.native.preparation.task import Piece
-from backstream.native.preparation.text_check import TextFileError, TextForm, is_ordinary, rewrite_text
+from backstream.native.preparation.text_check import TextFileError, is_ordinary, rewrite_text
+from backstream.native.preparation.text_form import TextForm
 
 Lines = list[tuple[int, str]]
 
@@ -208,6 +210,12 @@ REFUSED = [
         ),
     ),
 ]
+
+
+def test_a_file_that_is_compressed_twice_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TextFileError) as caught:
+        read(tmp_path / "a.json.gz", gzip.compress(gzip.compress(b"{}")), TextForm("json"))
+    assert str(caught.value) == "it is compressed with gzip twice: decompress it once"
 
 
 @pytest.mark.parametrize(("form", "content", "reason"), REFUSED)

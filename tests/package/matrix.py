@@ -1,4 +1,4 @@
-"""Install the wheel with pip and uv beside several versions of Python and Airflow, and publish with each.
+"""Install the wheel with pip and uv beside several versions of Python, Airflow, and Spark, and publish with each.
 
 `make matrix` prints one row per environment. A row takes minutes, so it is not part of the suite.
 """
@@ -28,18 +28,22 @@ from tests.workflow.history import at, write_clicks, write_definition
 
 PYTHONS = ("3.11", "3.12", "3.13")
 AIRFLOWS = ("3.1", "3.2", "3.3")
+SPARKS = ("4.3",)
+"""The newest Spark; `--spark 3.5 4.0 4.1 4.2` tries the older ones."""
 EXTRAS = "airflow,spark"
 RANGE = {"since": "2024-03-01T00:00:00Z", "until": "2024-03-02T00:00:00Z"}
 LIMIT_S = 900.0
+CASES = ("tumbling replay", "sliding recompute", "session replay")
 NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One environment of the matrix: versions of Python and Airflow, and the installer."""
+    """One environment of the matrix: versions of Python, Airflow, and Spark, and the installer."""
 
     python: str
     airflow: str
+    spark: str
     installer: str
 
     def install(self, wheel: Path, environment: Path, constraint: str) -> None:
@@ -51,7 +55,7 @@ class Cell:
             constraint: file or address of Airflow's constraints, with `{python}` and `{airflow}`; empty for none.
         """
         interpreter = run_uv("python", "find", "--no-python-downloads", "--no-project", self.python).strip()
-        wanted = [f"{wheel}[{EXTRAS}]", f"apache-airflow=={self.airflow}.*"]
+        wanted = [f"{wheel}[{EXTRAS}]", f"apache-airflow=={self.airflow}.*", f"pyspark=={self.spark}.*"]
         if constraint:
             wanted += ["--constraint", constraint.format(python=self.python, airflow=self.airflow)]
         if self.installer == "uv":
@@ -114,10 +118,30 @@ def run_dag(installed: Installed) -> None:
         assert api.xcom("reprocess_clicks", run_id, "publish", "return_value") == 24
 
 
-STEPS: dict[str, Callable[[Installed], None]] = {
+def compare_hashes(installed: Installed) -> str:
+    """Publish small cases by each engine that the Spark supports; return the hash of each case."""
+    (core,) = installed.environment.glob("lib/python*/site-packages/pyspark/jars/spark-core_*.jar")
+    engines = ("native",) if "-3.5." in core.name else ("native", "spark")
+    cases = [f"{case} {engine}" for case in CASES for engine in engines]
+    folder = installed.project / "cases"
+    folder.mkdir()
+    program = Path(__file__).with_name("publish_cases.py")
+    hashes = json.loads(installed.run("python", program, folder, *cases, timeout_s=LIMIT_S).splitlines()[-1])[
+        "hashes"
+    ]
+    by_case: dict[str, set[str]] = {}
+    for case, value in hashes.items():
+        by_case.setdefault(case.rpartition(" ")[0], set()).add(value)
+    different = [case for case, values in by_case.items() if len(values) > 1]
+    assert not different, f"the engines publish other rows: {', '.join(different)}"
+    return " ".join(value for (value,) in by_case.values())
+
+
+STEPS: dict[str, Callable[[Installed], str | None]] = {
     "command line": run_command_line,
     "lists": ask_airflow,
     "DAG run": run_dag,
+    "hashes": compare_hashes,
 }
 
 
@@ -137,11 +161,11 @@ def try_cell(cell: Cell, wheel: Path, folder: Path, constraint: str) -> Iterator
     (installed.project / "airflow" / "dags").symlink_to(dags)
     for name, step in STEPS.items():
         try:
-            step(installed)
+            found = step(installed)
         except Exception as error:  # noqa: BLE001 - one environment must not hide the others
             yield f"{name}: {_sentence(error)}"
         else:
-            yield "yes"
+            yield found or "yes"
     yield f"{time.monotonic() - began_s:.0f} s"
 
 
@@ -166,15 +190,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="make matrix", description=__doc__)
     parser.add_argument("--python", nargs="+", default=PYTHONS, help="versions of Python, such as 3.12")
     parser.add_argument("--airflow", nargs="+", default=AIRFLOWS, help="versions of Airflow, such as 3.2")
+    parser.add_argument("--spark", nargs="+", default=SPARKS, help="versions of Spark, such as 4.0")
     parser.add_argument("--installer", nargs="+", default=("pip", "uv"), choices=("pip", "uv"))
     parser.add_argument("--constraint", default="", help="constraints with {python} and {airflow} in the address")
     chosen = parser.parse_args(arguments)
-    heads = ("Python", "Airflow", "installer", "Airflow, Spark provider, pyspark, pyspark-client", *STEPS, "time")
+    heads = (
+        "Python",
+        "Airflow",
+        "Spark",
+        "installer",
+        "Airflow, Spark provider, pyspark, pyspark-client",
+        *STEPS,
+        "time",
+    )
     print("|".join(["", *heads, ""]))
     print("|".join(["", *["---"] * len(heads), ""]), flush=True)
     with TemporaryDirectory(prefix="backstream-matrix-") as name:
         wheel = build_wheel(Path(name))
-        for words in product(chosen.python, chosen.airflow, chosen.installer):
+        for words in product(chosen.python, chosen.airflow, chosen.spark, chosen.installer):
             cell, folder = Cell(*words), Path(name) / "-".join(words)
             folder.mkdir()
             print("|".join(["", *words, *try_cell(cell, wheel, folder, chosen.constraint), ""]), flush=True)

@@ -80,7 +80,7 @@ def test_the_story_of_a_day_lists_events_in_order_with_user_and_reason(story: li
         ("Dismissed", "", "eve", "known"),
         ("Rolled back", "run again", "command line", "rollback of again: wrong input"),
         ("Compared with the live system", COMPARED, "", ""),
-        ("Late files found", "1 input file changed: c; the published rows don't include them", "", ""),
+        ("Changed files found", "1 input file changed: c; the published rows are older", "", ""),
     ]
     assert [event.at_ms for event in story] == [HOURS[n] for n in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10)]
 

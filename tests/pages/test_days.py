@@ -134,6 +134,13 @@ def test_a_run_that_was_rolled_back_counts_no_more() -> None:
     assert statuses(*undone) == ["pass", "pass"]
 
 
+def test_a_run_whose_rollback_was_rolled_back_counts_again() -> None:
+    runs = [row("b", 0, 2, verdict="warn"), row("a", 0, 2)]
+    undo, undo_of_undo = row("rollback-b", 0, 2), row("rollback-rollback-b", 0, 2)
+    assert statuses(undo_of_undo, undo, *runs) == ["warn", "warn"]
+    assert statuses(row("rollback-rollback-rollback-b", 0, 2), undo_of_undo, undo, *runs) == ["pass", "pass"]
+
+
 def test_stale_wins_over_the_verdict_and_running_over_all() -> None:
     stale = seen(*(DayIssue(day(number), "stale", "late.parquet", 2) for number in (0, 1)), end=2)
     assert statuses(row("a", 0, 2), seen=stale) == ["stale", "stale"]

@@ -23,6 +23,7 @@ from backstream.runs.home import Home
 from backstream.runs.input_notes import describe_inputs
 from backstream.workflow.inputs.prepare import prepare_source
 from backstream.workflow.inputs.prepared_batches import PreparedFiles
+from backstream.workflow.runners import SparkRunner
 
 pytestmark = pytest.mark.slow
 
@@ -54,7 +55,9 @@ class Source:
 
     def prepare(self, settings: str = "", note: Callable[[str], None] = lambda _: None) -> PreparedFiles | None:
         """Prepare the new files; `note` is called after they are listed."""
-        return prepare_source(self.definition(settings), Home(self.folder / "home"), lambda: self.spark, note)
+        return prepare_source(
+            self.definition(settings), Home(self.folder / "home"), SparkRunner(lambda: self.spark), note
+        )
 
 
 SKIP = 'corrupt_files = "skip"'

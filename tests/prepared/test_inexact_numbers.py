@@ -16,12 +16,14 @@ from backstream.cli.check import _inexact_lines
 from backstream.errors import QualityError
 from backstream.native.preparation.exact_lines import ExactLines
 from backstream.native.preparation.lines import Lines
-from backstream.native.preparation.task import JsonSpec, TimeSpec
+from backstream.native.preparation.task import TextSpec, TimeSpec
+from backstream.native.preparation.text_form import TextForm
 from backstream.runs.home import Home
 from backstream.runs.input_files import InexactNumbers
 from backstream.workflow.checks.check_sample import check_sample
 from backstream.workflow.inputs.prepare import prepare_source
 from backstream.workflow.inputs.prepared_batches import PreparedFiles
+from backstream.workflow.runners import SparkRunner
 
 TYPES = {
     "double": ("1765233417000000001", "0.5"),
@@ -52,7 +54,7 @@ def prepare(spark: SparkSession, folder: Path, **parts: str) -> PreparedFiles:
     given = {"engine": "auto", "format": "json", "source": "", "value": "x", "folder": str(folder)} | parts
     path = folder.parent / f"{folder.name}.toml"
     path.write_text(DEFINITION.format_map(given))
-    prepared = prepare_source(path, Home(folder.parent / f"{folder.name}-home"), lambda: spark)
+    prepared = prepare_source(path, Home(folder.parent / f"{folder.name}-home"), SparkRunner(lambda: spark))
     assert prepared is not None
     return prepared
 
@@ -95,7 +97,8 @@ DOUBLES = {
 
 @pytest.mark.parametrize("form", ['"x": %s', '"x":%s', '"x" :\t %s', '"\\u0078": %s', '"p": {"x": %s}'])
 def test_native_reader_leaves_inexact_numbers_to_spark(form: str) -> None:
-    spec = JsonSpec(
+    spec = TextSpec(
+        TextForm("json"),
         {"x": "double", "id": "bigint", "p": {"x": "double"}},
         TimeSpec("event_time", ("at",)),
         None,

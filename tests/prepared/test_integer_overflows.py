@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from backstream.definition.prepared_columns import REASON
 from backstream.runs.home import Home
 from backstream.workflow.inputs.prepare import prepare_source
+from backstream.workflow.runners import SparkRunner
 
 BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 DEFINITION = """
@@ -42,7 +43,7 @@ def read_back(spark: SparkSession, folder: Path, **parts: str) -> list[tuple[int
     given = {"kind": "", "source": "", "value": "x", "folder": str(folder)} | parts
     path = folder.parent / f"{parts['format']}-{parts['engine']}.toml"
     path.write_text(DEFINITION.format_map(given))
-    prepared = prepare_source(path, Home(folder.parent / f"{path.stem}-home"), lambda: spark)
+    prepared = prepare_source(path, Home(folder.parent / f"{path.stem}-home"), SparkRunner(lambda: spark))
     assert prepared is not None
     assert prepared.inexact == ()
     column = given["value"].replace(".", "_")

@@ -17,6 +17,7 @@ from tests.prepared.test_prepared import NESTED_COLUMNS, write_definition
 from backstream.definition.prepared_columns import EVENT_TIME
 from backstream.runs.home import Home
 from backstream.workflow.inputs.prepare import prepare_source
+from backstream.workflow.runners import SparkRunner
 
 EVENTS = make_events(60)
 VALUES = 'format = "json"\nevent_time = "payload.at"\n'
@@ -36,7 +37,7 @@ def by_partition(events: Sequence[Event]) -> dict[int, list[Event]]:
 def prepare(spark: SparkSession, folder: Path, source: str, path: str = "data") -> list[dict[str, Any]]:
     definition = write_definition(folder, source, "payload.amount")
     definition.write_text(definition.read_text().replace(f"{folder}/data", f"{folder}/{path}"))
-    prepare_source(definition, Home(folder / "home"), lambda: spark)
+    prepare_source(definition, Home(folder / "home"), SparkRunner(lambda: spark))
     return [row for batch in folder.glob("home/prepared/*/*/batch-*") for row in pq.read_table(batch).to_pylist()]
 
 

@@ -22,6 +22,7 @@ from backstream.quality.evidence import UnreadableRecord
 from backstream.runs.home import Home
 from backstream.source.user_files import list_user_files
 from backstream.workflow.inputs.prepare import prepare_source
+from backstream.workflow.runners import SparkRunner
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +39,8 @@ COMPRESSIONS: Mapping[str, Callable[[bytes], bytes]] = {
 def test_each_malformed_line_has_its_number_and_its_file(tmp_path: Path) -> None:
     home, folder = Home(tmp_path / "home"), tmp_path / "data" / "with space"
     folder.mkdir(parents=True)
-    lines = [*GOOD[:3], "{broken", "", "{broken", *GOOD[3:10], "caf\u00e9"]  # line 5 is empty
+    single_quotes = GOOD[0].replace('"', "'")
+    lines = [*GOOD[:3], "{broken", "", single_quotes, *GOOD[3:10], "caf\u00e9"]  # line 5 is empty
     for number, (suffix, compress) in enumerate(COMPRESSIONS.items()):
         own = GOOD[10 * number : 10 * number + 10]
         separator = "\r\n" if suffix == ".gz" else "\n"
@@ -52,7 +54,7 @@ def test_each_malformed_line_has_its_number_and_its_file(tmp_path: Path) -> None
     assert [(row["file"].rpartition("/")[2], row["line"], row["record"]) for row in quarantined(home)] == [
         (f"events.json{suffix}", line, text)
         for suffix in sorted(COMPRESSIONS)
-        for line, text in ((4, "{broken"), (6, "{broken"), (14, "caf\u00e9"))
+        for line, text in ((4, "{broken"), (6, single_quotes), (14, "caf\u00e9"))
     ]
     assert result.plan.prepared["unreadable"] == 3 * len(COMPRESSIONS)
 
@@ -65,7 +67,7 @@ def test_the_blocks_of_a_file_that_spark_splits_are_counted_together(spark: Spar
     before = str(spark.conf.get("spark.sql.files.maxPartitionBytes"))
     spark.conf.set("spark.sql.files.maxPartitionBytes", "4000")
     try:
-        prepare_source(definition, Home(tmp_path / "home"), lambda: spark)
+        prepare_source(definition, Home(tmp_path / "home"), SparkRunner(lambda: spark))
     finally:
         spark.conf.set("spark.sql.files.maxPartitionBytes", before)
     (batch,) = tmp_path.glob("home/prepared/orders/*/batch-*")

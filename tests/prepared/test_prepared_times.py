@@ -10,10 +10,10 @@ from tests.prepared.events import make_events
 from tests.prepared.test_prepared import SOURCES, write_definition
 from tests.spark.runs import physical_plan
 
+from backstream.chunks.preparation.settings import Preparation
 from backstream.definition.loader import load_definition
 from backstream.spark.preparation.prepared_columns import select_prepared_columns
 from backstream.spark.preparation.raw_records import load_raw_records
-from backstream.spark.preparation.settings import Preparation
 
 
 @pytest.mark.parametrize(("kind", "call"), [("json", ".at as timestamp)"), ("csv", "gettimestamp(trim(at#")])

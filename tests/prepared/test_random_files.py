@@ -31,6 +31,7 @@ from backstream.spark.source import REASON as REASON_COLUMN
 from backstream.workflow.checks.check_definition import check_definition
 from backstream.workflow.checks.check_sample import check_sample
 from backstream.workflow.inputs.prepare import prepare_source
+from backstream.workflow.runners import SparkRunner
 
 SEED, FILES = (int(os.environ.get(f"RANDOM_{name}", "0")) for name in ("SEED", "FILES"))
 """Another seed and number of files than those of the tests, e.g., `RANDOM_SEED=7 RANDOM_FILES=500`."""
@@ -235,7 +236,7 @@ PREPARED = ("[source]\n", "[source]\nprepare = true\n")
 
 def count_prepared(definition: Path, home: Home, spark: SparkSession) -> Counter[str]:
     """Return the number of prepared records by raw file."""
-    prepare_source(definition, home, lambda: spark)
+    prepare_source(definition, home, SparkRunner(lambda: spark))
     batches = PreparedSource(prepared_folder(load_definition(definition), home)).batches()
     tables = [pq.read_table(path, columns=[FILE]) for batch in batches for path in batch.folder.glob("*.parquet")]
     return Counter(unquote(urlparse(uri).path) for table in tables for uri in table[FILE].to_pylist())
@@ -260,7 +261,7 @@ def prepare(
     definition: Path, home: Home, spark: SparkSession
 ) -> tuple[dict[str, tuple[Counter[Row], Counter[str]]], dict[str, str]]:
     """Return the readable records, the reasons of others by raw file, and the reason of each skipped file."""
-    prepare_source(definition, home, lambda: spark)
+    prepare_source(definition, home, SparkRunner(lambda: spark))
     prepared = PreparedSource(prepared_folder(load_definition(definition), home))
     found: dict[str, tuple[Counter[Row], Counter[str]]] = {}
     for batch in prepared.batches():

@@ -19,6 +19,7 @@ from backstream.errors import BackstreamError, PlanError, SpecError
 from backstream.runs.home import Home
 from backstream.runs.input_notes import describe_inputs
 from backstream.workflow.inputs.prepare import prepare_source
+from backstream.workflow.runners import SparkRunner
 
 CODE = """
 def enrich(orders, customers, rates):
@@ -159,7 +160,7 @@ def test_a_missing_input_is_named_by_its_own_key(
     definition.write_text(definition.read_text().replace(f"{tmp_path}/customers.csv", own))
     expected = re.escape(message.format(folder=tmp_path, place=definition)).replace(r"\.\*,", ".*,")
     with pytest.raises(BackstreamError, match=f"^{expected}"):
-        prepare_source(definition, Home(tmp_path / "home"), lambda: spark)
+        prepare_source(definition, Home(tmp_path / "home"), SparkRunner(lambda: spark))
 
 
 def test_a_new_file_is_prepared_alone_and_a_changed_input_prepares_all(
@@ -170,7 +171,7 @@ def test_a_new_file_is_prepared_alone_and_a_changed_input_prepares_all(
     definition = write_inputs(tmp_path)
 
     def prepared_files() -> int:
-        prepared = prepare_source(definition, home, lambda: spark)
+        prepared = prepare_source(definition, home, SparkRunner(lambda: spark))
         return prepared.files if prepared else 0
 
     assert (prepared_files(), prepared_files()) == (1, 0)

@@ -17,6 +17,7 @@ import backstream
 from backstream.definition.loader import parse_definition
 from backstream.runs.home import Home
 from backstream.workflow.inputs.prepare import prepare_source
+from backstream.workflow.runners import SparkRunner
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/sources.md").read_text(encoding="utf-8")
@@ -47,7 +48,7 @@ def test_the_examples_read_the_files_that_they_describe(number: int, spark: Spar
     write_archive(tmp_path, EVENTS)
     definition = tmp_path / "orders.toml"
     definition.write_text(whole_definition(BLOCKS[number]).replace("/archive", f"{tmp_path}/archive"))
-    prepared = prepare_source(definition, Home(tmp_path / "home"), lambda: spark)
+    prepared = prepare_source(definition, Home(tmp_path / "home"), SparkRunner(lambda: spark))
     assert prepared is not None
     assert (prepared.files, prepared.counts.read, prepared.counts.unreadable) == (1, 40, 0)
 
@@ -70,7 +71,7 @@ def test_a_run_reads_only_prepared_files_that_may_hold_its_range(
     definition, home = write_definition(tmp_path, source, amount), Home(tmp_path / "home")
     for number, day in enumerate((1, 2)):
         write(tmp_path / "data", f"{number}-{name}", [event for event in EVENTS if event.at.day == day])
-        prepare_source(definition, home, lambda: spark)
+        prepare_source(definition, home, SparkRunner(lambda: spark))
 
     plan = backstream.plan(definition, "2024-03-02", "2024-03-03", home=home.path, allow_unsealed=True)
 

@@ -29,6 +29,7 @@ from backstream.workflow.late_data.stale import find_stale_days
 from backstream.workflow.late_data.staleness import Staleness, list_reasons
 from backstream.workflow.plan.plan_request import PlanRequest
 from backstream.workflow.plan.planning import plan_run
+from backstream.workflow.runners import SparkRunner
 
 FIRST = datetime(2024, 3, 1, tzinfo=UTC)
 SINCE_MS, DAYS = instant_ms("2024-03-01", "since"), 3
@@ -99,7 +100,7 @@ class Archive:
 
     def publish(self, clicks: Iterable[Click], mode: Mode = Mode.RECOMPUTE) -> Plan:
         """Publish the readable clicks, and keep the files as they are."""
-        prepare_source(self.definition, self.home, lambda: self.spark)
+        prepare_source(self.definition, self.home, SparkRunner(lambda: self.spark))
         interval = Interval(SINCE_MS, SINCE_MS + DAYS * DAY_MS)
         plan = plan_run(PlanRequest(self.definition, interval, mode=mode, trigger="test", home=self.home))
         readable = (each for each in clicks if each.ts.endswith("Z"))
@@ -115,7 +116,7 @@ class Archive:
 
     def stale(self) -> Staleness:
         """Prepare the files, and return the stale days."""
-        prepare_source(self.definition, self.home, lambda: self.spark)
+        prepare_source(self.definition, self.home, SparkRunner(lambda: self.spark))
         return find_stale_days(self.definition, self.home)
 
     def said(self) -> tuple[dict[str, list[str]], dict[str, str]]:

@@ -31,6 +31,7 @@ from backstream.workflow.checks.check_definition import check_definition
 from backstream.workflow.checks.check_sample import check_sample
 from backstream.workflow.inputs.prepare import prepare_source
 from backstream.workflow.late_data.stale import find_stale_days
+from backstream.workflow.runners import SparkRunner
 
 pytestmark = pytest.mark.slow
 
@@ -297,7 +298,7 @@ def test_the_advised_delay_is_one_for_all_sources(spark: SparkSession, tmp_path:
     write_files(tmp_path)
     home = Home(tmp_path / "home")
     path = write_definition(tmp_path, WATERMARKS["markers and idleness"], chunk="3d", engine="auto")
-    prepare_source(path, home, lambda: spark)
+    prepare_source(path, home, SparkRunner(lambda: spark))
 
     request = prepare_advice(path, ms(FIRST_DAY), ms(FIRST_DAY + timedelta(days=3)), 0.99, home)
     advice = recommend_delay(spark, request)
@@ -326,7 +327,7 @@ def test_check_reads_a_sample_of_each_source(spark: SparkSession, tmp_path: Path
 
     path.write_text(path.read_text().replace('"sum(amount)"', '"sum(price)"'))
     (problem,) = check_definition(path, home).problems
-    assert str(problem).startswith("the definition uses 'price', which is not a column")
+    assert str(problem).startswith("aggregates.revenue names 'price', which is not a column, in 'sum(price)'")
 
 
 def test_late_records_of_an_iceberg_table_and_of_files_are_found(
@@ -348,7 +349,7 @@ def test_late_records_of_an_iceberg_table_and_of_files_are_found(
     )
 
     def stale_days() -> list[int]:
-        prepare_source(path, home, lambda: spark)
+        prepare_source(path, home, SparkRunner(lambda: spark))
         return [(day.day_ms - ms(FIRST_DAY)) // DAY_MS for day in find_stale_days(path, home).days]
 
     def sums(*events: Event) -> dict[Place, Value]:

@@ -20,6 +20,7 @@ from backstream.definition.prepared_columns import MALFORMED_RECORD, REASON
 from backstream.errors import PlanError
 from backstream.runs.home import Home
 from backstream.workflow.inputs.prepare import prepare_source
+from backstream.workflow.runners import SparkRunner
 
 AT = datetime(2024, 3, 1, tzinfo=UTC)
 BIG = 2**53 + 1
@@ -75,7 +76,7 @@ def prepared_values(spark: SparkSession, folder: Path, **parts: str) -> list[Any
         "format": "parquet",
     } | parts
     (folder / "orders.toml").write_text(DEFINITION.format_map(given))
-    prepare_source(folder / "orders.toml", Home(folder / "home"), lambda: spark)
+    prepare_source(folder / "orders.toml", Home(folder / "home"), SparkRunner(lambda: spark))
     files = sorted((folder / "home/prepared").glob("orders/*/batch-*/*.parquet"))
     tables = [pq.read_table(file, columns=["x", REASON]) for file in files]
     rows = [row for table in tables for row in table.to_pylist()]

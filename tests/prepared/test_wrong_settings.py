@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from backstream.errors import BackstreamError
 from backstream.runs.home import Home
 from backstream.workflow.inputs.prepare import prepare_source
+from backstream.workflow.runners import SparkRunner
 
 CAST = "cast to a wider type, e.g., decimal(38,0), or use a function that returns null, e.g., try_cast"
 WRONG = {
@@ -55,7 +56,7 @@ def test_a_wrong_setting_is_one_sentence(spark: SparkSession, tmp_path: Path, se
     )
 
     with pytest.raises(BackstreamError) as caught:
-        prepare_source(definition, Home(tmp_path / "home"), lambda: spark)
+        prepare_source(definition, Home(tmp_path / "home"), SparkRunner(lambda: spark))
 
     message = str(caught.value)
     assert reason in message
@@ -75,7 +76,7 @@ def test_the_message_has_the_value_the_key_and_a_remedy(spark: SparkSession, tmp
     )
 
     with pytest.raises(BackstreamError) as caught:
-        prepare_source(definition, Home(tmp_path / "home"), lambda: spark)
+        prepare_source(definition, Home(tmp_path / "home"), SparkRunner(lambda: spark))
 
     assert str(caught.value) == (
         f"cannot prepare {tmp_path}/a.csv: [CAST_INVALID_INPUT] The value 'a' of the type \"STRING\" cannot be"

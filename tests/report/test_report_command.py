@@ -14,13 +14,13 @@ from typer.testing import CliRunner, Result
 from backstream.cli import app
 from backstream.definition.loader import parse_definition
 from backstream.lake.ledger import record_checks, record_run
+from backstream.lake.run_rows import ledger_row
 from backstream.runs.manifest import load_manifests
 from backstream.runs.plan import Plan
 from backstream.runs.results import Audit, Check, CheckOutcome, Severity, Verdict
 from backstream.runs.status import RunStatus
 from backstream.variables import CATALOG_VARIABLE, HOME_VARIABLE
 from backstream.workflow.audit import load_staged_results
-from backstream.workflow.publish import ledger_row
 
 Click = tuple[object, ...]
 Runs = tuple[Path, Plan, Plan]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import logging
@@ -9,34 +10,38 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.browser.seed import check, frame_of, leave
 from tests.browser.visits import DAY_MS_OF_VISITS, WINDOW, write_definition
 from tests.workflow.history import at, write_clicks
-from tests.workflow.publishing import publish_counts
+from tests.workflow.publishing import publish_counts, stage_counts
 from typer.testing import CliRunner
 
 from backstream.cli import app
 from backstream.errors import SpecError
 from backstream.eventtime.instants import DAY_MS
 from backstream.eventtime.intervals import Interval
-from backstream.lake.ledger import list_runs
+from backstream.lake.run_rows import list_runs
 from backstream.pages import lists, views
+from backstream.pages.airflow import RejectedError
 from backstream.pages.decisions import approval_page
 from backstream.pages.explanation import explanation_page
 from backstream.pages.filters import Filter
+from backstream.pages.reprocess import ReprocessForm
 from backstream.pages.run import ShownRun, run_page
 from backstream.pages.runs import RunAddress
 from backstream.pages.store import PageStore
 from backstream.report.failing_rows import failing_lines
 from backstream.runs.home import Home
+from backstream.runs.manifest import hash_results, load_manifests
 from backstream.runs.plan import Mode
 from backstream.runs.results import ApprovalRequest, Audit, CheckOutcome, LaterAudit, Severity, Verdict
 from backstream.runs.status import RunStatus
 from backstream.text import ReportFormat, print_text, text_logger, visible_line, visible_text
 from backstream.variables import HOME_VARIABLE
+from backstream.workflow.approval import request_approval
 from backstream.workflow.plan.plan_request import PlanRequest
 from backstream.workflow.plan.planning import plan_run
 from backstream.workflow.report import load_run_summary, report_text
@@ -158,6 +163,60 @@ def _asking(store: PageStore) -> RunAddress:
     Audit(state.run_id, LONG, Verdict.WARN, LONG, ()).write(store.home.run("visits", state.run_id).audit_result)
     request.write(store.home.run("visits", state.run_id).approval_request)
     return address
+
+
+class FormOfAirflow:
+    """The parameters of a DAG, as Airflow's API has them: all are texts."""
+
+    async def form(self, name: str) -> ReprocessForm:
+        """Return the form of a dataset."""
+        names = ("since", "until", "time_zone", "reason", "mode", "delay", "chunk", "gate_override")
+        schema = {"type": ["null", "string"], "maxLength": 500, "title": LONG}
+        return ReprocessForm(
+            f"reprocess_{name}",
+            {each: {"value": None, "schema": schema, "description": LONG} for each in names},
+        )
+
+    async def start_run(self, dag_id: str, conf: dict[str, Any]) -> str:
+        """Start no run: Airflow refuses it with what it was given, of which the client takes the first line."""
+        msg = f"{dag_id} {conf} {HIDDEN}".partition("\n")[0]
+        raise RejectedError(msg, 400)
+
+
+@pytest.mark.parametrize("field", ["since", "time_zone", "mode", "delay", "chunk", "no field", "reason"])
+def test_the_form_shows_visible_lines_except_for_the_entered_values(home: Home, field: str) -> None:
+    days = dict(zip(("since", "until"), DAYS[1::2], strict=True))
+    typed = days | {"reason": "late", field: LONG}
+    html = asyncio.run(views.started_page(DAG_ID, cast("Any", FormOfAirflow()), typed, home)).html
+    said = re.sub(r'(<textarea[^>]*>).*?(?=</textarea>)|value="[^"]*"', r"\1", html, flags=re.DOTALL)
+    assert "textarea" in said
+    require_visible(said, field)
+    assert "&lt;U+202E&gt;" in said
+
+
+def test_the_question_for_an_approver_in_airflow_has_visible_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, definition = Home(tmp_path / "home"), write_definition(tmp_path)
+    monkeypatch.setenv(HOME_VARIABLE, str(home.path))
+    definition.write_text(definition.read_text() + '\n[approval]\nwhen = "always"\n')
+    rows = [(at("1 05:10"), at("1 05:11"), LONG, 1, LONG)]
+    write_clicks(home.path / "data/visits" / FILE, rows)
+    interval = Interval(DAY_MS_OF_VISITS, DAY_MS_OF_VISITS + DAY_MS)
+    asked = PlanRequest(definition, interval, trigger=LONG, home=home, reason=LONG, gate_override=LONG)
+    plan = plan_run(asked)
+    stage_counts(plan, rows)
+    failed = check(LONG, CheckOutcome.FAIL, LONG, Severity.CRITICAL)
+    results = hash_results(load_manifests(plan))
+    Audit(plan.run_id, LONG, Verdict.FAIL, LONG, (failed,), overridden=LONG, results=results).write(
+        plan.folder.audit_result
+    )
+
+    request = request_approval(plan, LONG, LONG, LONG)
+
+    assert request is not None
+    require_visible(request.text)
+    assert "<U+202E>" in request.text
 
 
 @pytest.mark.parametrize("name", PAGES)

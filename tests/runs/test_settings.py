@@ -194,4 +194,5 @@ def test_every_variable_of_an_installation_is_a_setting() -> None:
         if str(node.value.value).startswith(settings.PREFIX)
     }
 
-    assert named - {*SETTINGS} == {PROJECT_VARIABLE, "BACKSTREAM_PARENT_TASK", "BACKSTREAM_ERROR_FILE"}
+    of_jobs = {"BACKSTREAM_PARENT_TASK", "BACKSTREAM_ERROR_FILE", "BACKSTREAM_PACKAGE"}
+    assert named - {*SETTINGS} == {PROJECT_VARIABLE, *of_jobs}

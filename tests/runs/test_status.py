@@ -31,7 +31,9 @@ def next_facts(facts: RunFacts) -> Iterator[RunFacts]:
     written = replace(facts, is_begun=True, is_quiet=False)
     is_failed = facts.recorded is FAILED and not facts.has_continued
     if is_failed:
-        yield replace(written, has_continued=True)
+        for continued in (facts, written):
+            yield replace(continued, has_continued=True)
+            yield replace(continued, has_continued=True, has_ended=True)  # killed, and Airflow has ended the run
         yield replace(facts, recorded=REFUSED)
     elif facts.recorded is None or facts.has_continued:
         yield from progress(facts, written)
@@ -66,6 +68,9 @@ def progress(facts: RunFacts, written: RunFacts) -> Iterator[RunFacts]:
     if facts.is_begun:
         yield replace(facts, is_quiet=True)
     if facts.is_begun and facts.may_publish is None:
+        yield replace(
+            facts, is_begun=False, is_quiet=False
+        )  # the same plan is made again before a chunk is finished
         yield replace(written, may_publish=True)
         yield replace(written, may_publish=False, has_continued=False)
     if facts.may_publish:

@@ -171,12 +171,15 @@ def test_nanoseconds_are_rejected_since_spark_reads_them_as_numbers(tmp_path: Pa
     )
 
 
-def test_a_used_column_that_spark_cannot_read_is_rejected(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "name"), [(pa.time64("us"), "time64[us]"), (pa.decimal256(50, 2), "decimal256(50, 2)")]
+)
+def test_a_used_column_that_spark_cannot_read_is_rejected(kind: pa.DataType, name: str, tmp_path: Path) -> None:
     row = (at("1 05:00"), at("1 05:01"), "A", 0, None)
-    write_clicks(tmp_path / "data/a.parquet", [row], {**COLUMNS, "page": pa.time64("us")})
+    write_clicks(tmp_path / "data/a.parquet", [row], {**COLUMNS, "page": kind})
 
     assert refusal(tmp_path, PlanError) == (
-        "column 'page' is of a type that Spark cannot read: time64[us] (FOLDER/data/a.parquet)"
+        f"column 'page' is of a type that Spark cannot read: {name} (FOLDER/data/a.parquet)"
     )
 
 

@@ -15,10 +15,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import uvicorn
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
+from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import CreateTableRequest
 from pyiceberg.exceptions import (
     CommitFailedException,
@@ -28,6 +30,7 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
 )
 from pyiceberg.table import CommitTableRequest, Table
+from pyiceberg.table.update import RemoveSnapshotRefUpdate, RemoveSnapshotsUpdate
 from tests.sources.tables import Archive
 
 REPOSITORY = Path(__file__).parents[2]
@@ -52,7 +55,8 @@ class RestCatalog:
         """Set the answers of the next commits to a table.
 
         `500` answers so without a commit. `applied 500` commits and answers so, `applied 409` as a proxy does that
-        sends a request twice. `applied cut` commits and closes the connection within its answer.
+        sends a request twice. `applied cut` commits and closes the connection within its answer. `overtaken 500`
+        commits, lets another program commit to the table, and answers so.
         """
         self.faults.write_text(json.dumps({"table": table, "answers": answers}))
 
@@ -79,6 +83,11 @@ def make_app(archive: Archive, faults: Path) -> FastAPI:
 
 
 def _add_namespaces(app: FastAPI, archive: Archive) -> None:
+    @app.get("/v1/namespaces")
+    def list_namespaces() -> dict[str, Any]:
+        with archive.catalog() as catalog:
+            return {"namespaces": catalog.list_namespaces()}
+
     @app.post("/v1/namespaces")
     async def create_namespace(request: Request) -> dict[str, Any]:
         wanted = await request.json()
@@ -109,7 +118,7 @@ def _add_tables(app: FastAPI, archive: Archive) -> None:
             created = catalog.create_table(
                 (*_levels(namespace), wanted.name),
                 wanted.table_schema,
-                location=wanted.location,
+                location=_choose_location(archive, namespace, wanted.name) or wanted.location,
                 properties=wanted.properties,
                 **{name: value for name, value in optional.items() if value is not None},
             )
@@ -120,10 +129,24 @@ def _add_tables(app: FastAPI, archive: Archive) -> None:
         with archive.catalog() as catalog:
             return Response(status_code=204 if catalog.table_exists((*_levels(namespace), table)) else 404)
 
+    @app.delete("/v1/namespaces/{namespace}/tables/{table}")
+    def drop_table(namespace: str, table: str) -> Response:
+        with archive.catalog() as catalog:
+            catalog.drop_table((*_levels(namespace), table))
+        return Response(status_code=204)
+
     @app.get("/v1/namespaces/{namespace}/tables/{table}")
     def load_table(namespace: str, table: str) -> dict[str, Any]:
         with archive.catalog() as catalog:
             return _described(catalog.load_table((*_levels(namespace), table)))
+
+
+def _choose_location(archive: Archive, namespace: str, table: str) -> str | None:
+    """Return a place of the server's own choice, as Nessie's, if the namespace has the property `chooses`."""
+    with archive.catalog() as catalog:
+        properties = catalog.load_namespace_properties(_levels(namespace))
+    place = properties.get("chooses")
+    return f"{place}/{table}_{uuid4()}" if place else None
 
 
 def _add_commits(app: FastAPI, archive: Archive, faults: Path) -> None:
@@ -134,17 +157,33 @@ def _add_commits(app: FastAPI, archive: Archive, faults: Path) -> None:
         except ValueError as error:
             raise HTTPException(400, str(error)) from error
         answer = _next_answer(faults, table)
-        if answer and not answer.startswith("applied "):
+        if answer and answer.isdecimal():
             return _error(int(answer), "InternalServerError", "the server failed before the commit")
         with archive.catalog() as catalog:
             loaded = catalog.load_table((*_levels(namespace), table))
             catalog.commit_table(loaded, wanted.requirements, wanted.updates)
+            if answer and answer.startswith("overtaken "):
+                loaded.refresh()
+                loaded.append(loaded.schema().as_arrow().empty_table())
+            _forget_history(catalog, loaded.refresh())
             described = _described(catalog.load_table((*_levels(namespace), table)))
         if answer == "applied cut":
             return StreamingResponse(_cut(described), headers={"content-length": "1000000"})
         if answer:
             return _error(int(answer.split()[1]), "CommitFailedException", "the answer is wrong")
         return described
+
+
+def _forget_history(catalog: Catalog, table: Table) -> None:
+    """Remove tags and older snapshots, as Nessie does, if the namespace has the property `keeps` = `one`."""
+    if catalog.load_namespace_properties(table.name()[:-1]).get("keeps") != "one":
+        return
+    tags = [name for name in table.refs() if name != "main"]
+    updates = [RemoveSnapshotRefUpdate.model_validate({"ref-name": name}) for name in tags]
+    current = table.metadata.current_snapshot_id
+    old = [snapshot.snapshot_id for snapshot in table.snapshots() if snapshot.snapshot_id != current]
+    if tags or old:
+        catalog.commit_table(table, (), (*updates, RemoveSnapshotsUpdate.model_validate({"snapshot-ids": old})))
 
 
 def _cut(described: dict[str, Any]) -> Iterator[bytes]:
@@ -203,4 +242,4 @@ def _wait_for_address(process: subprocess.Popen[bytes], log: Path) -> str:
 
 if __name__ == "__main__":
     uri, warehouse, faults_file = sys.argv[1:]
-    uvicorn.run(make_app(Archive(uri, warehouse, {}), Path(faults_file)), port=0)
+    uvicorn.run(make_app(Archive(uri, warehouse, {}), Path(faults_file)), port=0, timeout_keep_alive=120)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +15,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestWriterV2
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    ManifestWriterV2,
+)
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update.snapshot import _FastAppendFiles, _OverwriteFiles
@@ -130,6 +141,66 @@ class _RowDelete(_FastAppendFiles):
         return _DeleteManifest(
             spec, self._transaction.table_metadata.schema(), self.new_manifest_output(), self._snapshot_id, "null"
         )
+
+
+class _DeleteReplacement(_RowDelete):
+    """A commit that replaces all files that delete rows by others, as `rewrite_position_delete_files` does."""
+
+    def _deletes(self) -> Iterator[ManifestEntry]:
+        snapshot = self._transaction.table_metadata.current_snapshot()
+        for manifest in snapshot.manifests(self._io) if snapshot else ():
+            if manifest.content == ManifestContent.DELETES:
+                yield from manifest.fetch_manifest_entry(self._io)
+
+    def _existing_manifests(self) -> list[ManifestFile]:
+        return [each for each in super()._existing_manifests() if each.content != ManifestContent.DELETES]
+
+    def _deleted_entries(self) -> list[ManifestEntry]:
+        return [
+            ManifestEntry.from_args(
+                status=ManifestEntryStatus.DELETED,
+                snapshot_id=self._snapshot_id,
+                sequence_number=entry.sequence_number,
+                file_sequence_number=entry.file_sequence_number,
+                data_file=entry.data_file,
+            )
+            for entry in self._deletes()
+        ]
+
+    def _summary(self, snapshot_properties: dict[str, str] = {}) -> Summary:  # noqa: B006 - as PyIceberg
+        return Summary(operation=Operation.REPLACE, **super()._summary(snapshot_properties).additional_properties)
+
+
+def replace_deletes(archive: Archive) -> int:
+    """Replace all files with positions of deleted rows by copies with another name, and return their number."""
+    with archive.table() as table:
+        tasks = table.scan().plan_files()
+        former = {each.file_path: each for task in tasks for each in task.delete_files}
+        if not former:
+            return 0
+        with table.transaction() as transaction:
+            commit = _DeleteReplacement(Operation.APPEND, transaction, table.io)
+            for path, file in former.items():
+                target = f"{path.rpartition('/')[0]}/delete-{uuid.uuid4().hex}.parquet"
+                shutil.copy(path.removeprefix("file://"), target.removeprefix("file://"))
+                copied = copy.copy(file)
+                copied._data = [target if value == path else value for value in file._data]  # noqa: SLF001
+                commit.append_data_file(copied)
+            commit.commit()
+        return len(former)
+
+
+def append_with_format(archive: Archive, form: FileFormat) -> None:
+    """Append a file with another name and format; it does not exist."""
+    with archive.table() as table:
+        (task, *_) = table.scan().plan_files()
+        file = copy.copy(task.file)
+        other = {FileFormat.PARQUET: form, file.file_path: f"{file.file_path}.{form.value.lower()}"}
+        file._data = [other.get(value, value) if isinstance(value, str) else value for value in file._data]  # noqa: SLF001
+        with table.transaction() as transaction:
+            commit = _FastAppendFiles(Operation.APPEND, transaction, table.io)
+            commit.append_data_file(file)
+            commit.commit()
 
 
 def delete_positions(archive: Archive, path: str, positions: Sequence[int], *, by_value: bool = False) -> None:

@@ -31,6 +31,7 @@ from backstream.runs.input_notes import describe_inputs
 from backstream.runs.plan import Plan
 from backstream.workflow.inputs.prepare import prepare_source
 from backstream.workflow.late_data.stale import find_stale_days
+from backstream.workflow.runners import SparkRunner
 
 pytestmark = pytest.mark.slow
 
@@ -55,7 +56,7 @@ def rest(archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
 
 def stale_days(definition: Path, home: Home, spark: SparkSession) -> list[int]:
     """Return the stale days, counted from the first day of the events."""
-    prepare_source(definition, home, lambda: spark)
+    prepare_source(definition, home, SparkRunner(lambda: spark))
     return [(day.day_ms - epoch_ms(FIRST_DAY)) // DAY_MS for day in find_stale_days(definition, home).days]
 
 
@@ -129,7 +130,7 @@ def test_a_rest_catalog_serves_the_same_table(archive: Archive, spark: SparkSess
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYICEBERG_CATALOG__GONE__URI", "http://127.0.0.1:1")
         with pytest.raises(CatalogError, match=r"^cannot open the catalog 'gone': .*orders.toml, source.path\)$"):
-            prepare_source(definition, home, lambda: spark)
+            prepare_source(definition, home, SparkRunner(lambda: spark))
 
 
 def test_conditions_and_columns_of_a_definition_work_on_tables_too(
@@ -182,7 +183,7 @@ def test_the_folder_of_a_table_is_no_source(archive: Archive, spark: SparkSessio
     for folder in (table, table / "data"):
         definition = write_orders(tmp_path, f'path = "{folder}"\nkey = ["user"]\n{PLAIN}')
         with pytest.raises(PlanError) as raised:
-            prepare_source(definition, Home(tmp_path / "home"), lambda: spark)
+            prepare_source(definition, Home(tmp_path / "home"), SparkRunner(lambda: spark))
         assert str(raised.value) == (
             f"{table} is the folder of an Iceberg table, which also has files with removed records"
             f" ({definition}, source.path)\n\n"

@@ -35,6 +35,7 @@ from backstream.storage.object_stores import StoreAccess
 from backstream.variables import WAREHOUSE_VARIABLE
 from backstream.workflow.inputs.prepare import prepare_source
 from backstream.workflow.late_data.stale import find_stale_days
+from backstream.workflow.runners import SparkRunner
 
 pytestmark = pytest.mark.slow
 
@@ -161,9 +162,9 @@ def test_parquet_objects_are_run_and_late_ones_are_found(
     assert [pq.read_schema(copy).names for copy in copies] == [to_rows(events).column_names] * 2
     assert rows_of_second_day(definition, home) == [70]  # of two files
 
-    assert prepare_source(definition, home, lambda: spark) is None
+    assert prepare_source(definition, home, SparkRunner(lambda: spark)) is None
     bucket.put_parquet("late.parquet", [*events[150:], NO_TIME])
-    prepare_source(definition, home, lambda: spark)
+    prepare_source(definition, home, SparkRunner(lambda: spark))
     staleness = find_stale_days(definition, home)
     assert set(folder.glob("*.parquet")) > set(copies)
     assert len(staleness.days) == 1
@@ -204,7 +205,7 @@ payload = "struct<at: string, user: struct<id: string>, amount: int>"
     assert sorted(row["file"] for row in quarantined) == [
         f"{bucket.address}/topic=orders/hour={hour}/part.json.gz" for hour in (0, 0, 1, 1)
     ]
-    assert prepare_source(definition, home, lambda: spark) is None
+    assert prepare_source(definition, home, SparkRunner(lambda: spark)) is None
     assert [path.name for path in (home.path / "prepared/orders").glob("*fetched*")] == []
 
 
@@ -219,7 +220,7 @@ def test_old_timestamps_and_damaged_objects(bucket: Bucket, spark: SparkSession,
     assert published_orders(home) == sums_by_hour(events)
     bucket.put("b.parquet", b"PAR1 cut off")
     with pytest.raises(Exception, match=rf"cannot read input file {bucket.address}/b.parquet"):
-        prepare_source(definition, home, lambda: spark)
+        prepare_source(definition, home, SparkRunner(lambda: spark))
     write_orders(tmp_path, source + 'corrupt_files = "skip"\n')
     run_orders(definition, home)
     assert published_orders(home) == sums_by_hour(events)
@@ -244,7 +245,7 @@ def test_a_table_in_the_store_is_run(
         tmp_path, f'format = "iceberg"\npath = "archive.sales.orders"\nkey = ["user"]\n{PLAIN}'
     )
     archive.append(events[:100])
-    prepare_source(definition, home, lambda: spark)
+    prepare_source(definition, home, SparkRunner(lambda: spark))
     archive.append(events[100:])
     tables.compact(archive)
     with archive.table() as table:

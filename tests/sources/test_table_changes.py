@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
 from pyspark.sql import SparkSession
@@ -28,6 +29,7 @@ from backstream.lake.source_tables import SourceTableState
 from backstream.runs.home import Home
 from backstream.source.prepared import PreparedSource
 from backstream.workflow.inputs.prepare import prepare_source
+from backstream.workflow.runners import SparkRunner
 
 ORDERS = 'format = "iceberg"\npath = "archive.sales.orders"\nkey = ["user"]\n' + PLAIN
 
@@ -63,7 +65,7 @@ class World:
 
     def sync(self) -> set[str]:
         """Prepare the source, and return the names of its copies, which must have the events."""
-        prepare_source(self.definition, self.home, lambda: self.spark)
+        prepare_source(self.definition, self.home, SparkRunner(lambda: self.spark))
         files = list(self.copies.glob("*.parquet"))
         copied = Counter(
             (row["user"], row["at"], row["offset"], row["amount"])
@@ -127,6 +129,10 @@ def delete_positions(world: World, choose: random.Random) -> None:
     world.events = kept
 
 
+def replace_deletes(world: World, _: random.Random) -> None:
+    tables.replace_deletes(world.archive)
+
+
 def expire_and_clean(world: World, _: random.Random | None = None) -> None:
     """Expire all snapshots except the current one, and remove the data files that it does not have."""
     with world.archive.table() as table:
@@ -150,6 +156,7 @@ CHANGES: Mapping[Callable[[World, random.Random], None], int] = {
     delete_a_user: 1,
     overwrite_a_user: 1,
     delete_positions: 2,
+    replace_deletes: 2,
     expire_and_clean: 1,
 }
 
@@ -216,6 +223,29 @@ def test_a_compaction_that_applies_new_deletes_is_read_as_new_files(world: World
     assert not first & world.sync()
 
 
+def test_other_files_of_the_same_deleted_rows_change_no_copy(world: World) -> None:
+    events = make_events(30)
+    for part in range(0, 30, 10):
+        world.append(events[part : part + 10])
+    path = world.data_files()[0]
+    rows = pq.read_table(path.removeprefix("file://")).to_pylist()
+    tables.delete_positions(world.archive, path, [0])
+    world.remove(lambda event: (event.at, event.offset) == (rows[0]["at"], rows[0]["offset"]))
+    first = world.sync()
+
+    for _ in range(2):
+        assert tables.replace_deletes(world.archive) == 1
+        assert world.sync() == first
+    tables.compact(world.archive)
+    assert world.sync() == first
+    tables.delete_positions(world.archive, world.data_files()[0], [1])
+    tables.replace_deletes(world.archive)
+    with world.archive.table() as table:
+        rest = {(row["at"], row["offset"]) for row in table.scan().to_arrow().to_pylist()}
+    world.remove(lambda event: (event.at, event.offset) not in rest)
+    assert not first & world.sync()
+
+
 def test_a_column_with_the_name_of_a_dropped_one_is_null_in_old_files(world: World) -> None:
     world.append(make_events(10))
     with world.archive.table() as table, table.update_schema() as update:
@@ -223,7 +253,7 @@ def test_a_column_with_the_name_of_a_dropped_one_is_null_in_old_files(world: Wor
     with world.archive.table() as table, table.update_schema() as update:
         update.add_column("user", StringType())
 
-    prepare_source(world.definition, world.home, lambda: world.spark)
+    prepare_source(world.definition, world.home, SparkRunner(lambda: world.spark))
 
     (copy,) = world.copies.glob("*.parquet")
     assert pq.read_table(copy)["user"].to_pylist() == [None] * 10
@@ -264,7 +294,7 @@ def test_columns_follow_their_field_ids(world: World) -> None:
     source = ORDERS.replace('key = ["user"]', 'key = ["account", "user"]').replace('partition = "partition"\n', "")
     world.definition = write_orders(world.definition.parent, source)
 
-    prepare_source(world.definition, world.home, lambda: world.spark)
+    prepare_source(world.definition, world.home, SparkRunner(lambda: world.spark))
 
     rows = [row for file in world.copies.glob("*.parquet") for row in pq.read_table(file).to_pylist()]
     found = Counter((row["account"], row.get("user"), row["amount"]) for row in rows)
@@ -307,7 +337,7 @@ def test_partitions_and_files_that_cannot_meet_the_condition_are_not_read(
     kept = [event for event in world.events if is_wanted(event)]
     world.definition = write_orders(world.definition.parent, f'{ORDERS}where = "{condition}"\n')
 
-    prepare_source(world.definition, world.home, lambda: world.spark)
+    prepare_source(world.definition, world.home, SparkRunner(lambda: world.spark))
 
     definition = resolve_raw_paths(load_definition(world.definition), world.home)
     batches = PreparedSource(prepared_folder(definition, world.home)).batches()
@@ -322,7 +352,7 @@ def test_partitions_and_files_that_cannot_meet_the_condition_are_not_read(
         (event.user, event.amount) for event in kept
     )
     tables.compact(world.archive, lambda file: file.partition[0] == "a")
-    assert prepare_source(world.definition, world.home, lambda: world.spark) is None
+    assert prepare_source(world.definition, world.home, SparkRunner(lambda: world.spark)) is None
 
 
 def test_a_missing_data_file_names_the_snapshot(world: World) -> None:
@@ -356,6 +386,27 @@ def test_equality_deletes_are_refused_with_the_way_out(world: World) -> None:
         f" ({world.definition}, source.path)\n  snapshot {snapshot}\n\n"
         "hint: compact the table, for example with Spark's procedure rewrite_data_files"
     )
+
+
+def test_files_of_another_format_are_refused_before_they_are_copied(world: World) -> None:
+    world.append(make_events(10))
+    tables.append_with_format(world.archive, FileFormat.AVRO)
+
+    with pytest.raises(PlanError, match="has data files of the format AVRO, and only Parquet and ORC are read"):
+        world.sync()
+
+
+def test_a_type_that_pyiceberg_does_not_know_is_named(world: World) -> None:
+    world.append(make_events(1))
+    with world.archive.table() as table:
+        metadata = Path(table.metadata_location.removeprefix("file://"))
+    metadata.write_text(metadata.read_text().replace('"type":"string"', '"type":"variant"'))
+
+    with pytest.raises(PlanError) as raised:
+        world.sync()
+
+    assert "table archive.sales.orders has a column of the type variant, which PyIceberg" in str(raised.value)
+    assert f"cannot read: column 5 ({world.definition}, source.path)" in str(raised.value)
 
 
 def test_a_table_without_records_and_unknown_names_are_errors(world: World) -> None:

@@ -20,11 +20,12 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from tests.native.test_task_runner import DAY, READING, task_of, write_events
 
+from backstream.chunks.tasks import run_native_tasks
 from backstream.eventtime.instants import HOUR_MS, SECOND_MS
 from backstream.eventtime.windows import Sliding
 from backstream.native.task import RestTask, WindowTask
-from backstream.spark.native.outputs import run_native_tasks
 from backstream.spark.session import SMALL_DATA_SETTINGS, local_session
+from backstream.spark.tasks import SparkTasks
 from backstream.watermarks.firing_times import WindowGrid
 
 ATTEMPTS, MANY = 3, 200
@@ -68,11 +69,11 @@ def main(folder: Path) -> None:
     )
     rest = RestTask(0, READING, DAY, [str(file)], {}, str(folder / "counts.parquet"), 64)
     outside = replace(rest, interval=replace(DAY, end_ms=DAY.start_ms + HOUR_MS))
-    many = run_native_tasks(spark, [replace(outside, number=number) for number in range(MANY)])
+    many = run_native_tasks(SparkTasks(spark), [replace(outside, number=number) for number in range(MANY)])
     results = {
         "rows": rows,
         "many": [len(many), sum(result.scanned for result in many.values())],
-        "one": run_native_tasks(spark, [outside])[0].scanned,
+        "one": run_native_tasks(SparkTasks(spark), [outside])[0].scanned,
         "killed once": _killed(spark, outside, folder / "once", 1),
         "killed always": _killed(spark, outside, folder / "always", ATTEMPTS),
         **_canceled(spark, folder),
@@ -86,7 +87,9 @@ def _killed(spark: SparkSession, task: RestTask, processes: Path, killed: int) -
     files = WatchedFiles(task.files, processes, killed)
     healthy = replace(task, number=0)
     try:
-        result: Any = run_native_tasks(spark, [healthy, replace(task, number=1, files=files)])[1].scanned
+        result: Any = run_native_tasks(SparkTasks(spark), [healthy, replace(task, number=1, files=files)])[
+            1
+        ].scanned
     except RuntimeError as error:
         result = str(error)
     return [result, len(files.processes())]
@@ -100,7 +103,7 @@ def _canceled(spark: SparkSession, folder: Path) -> dict[str, Any]:
     canceled.start()
     begin = time.monotonic() + canceled.interval
     try:
-        run_native_tasks(spark, [_long_task(folder, files)])
+        run_native_tasks(SparkTasks(spark), [_long_task(folder, files)])
     except Py4JJavaError as error:
         message = str(error)
     job_s = time.monotonic() - begin

@@ -16,10 +16,11 @@ from pyspark.sql import SparkSession
 from tests.spark.histories import definition_of
 from tests.spark.runs import fates, planned, rows
 
+from backstream.chunks.replay import replay_chunks
 from backstream.native import task_cuts
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Mode
-from backstream.spark.chunk_job import replay_chunks
+from backstream.spark.engine import SparkEngine
 
 KEYS = {
     "small": pa.int32(),
@@ -126,7 +127,7 @@ def run_engine(
     content = native_definition(data, **{"backfill": {"engine": engine}, **sections})
     content["source"] = content["source"] | source
     plan = planned(folder, content, mode, since=since, until=since + 3)
-    manifests = list(replay_chunks(spark, plan, plan.chunks))
+    manifests = list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
     result = {suffix: _in_order(manifests, suffix) for suffix in plan.tables}
     counted = [{"partition": name, **counts} for name, counts in fates(manifests).items()]
     return {**result, "fates": [*counted, {"read": sum(each.events_read for each in manifests)}]}

@@ -11,10 +11,11 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from tests.spark.histories import MARKER, Place, Value, days
 
+from backstream.chunks.replay import replay_chunks
 from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest, sum_fates
 from backstream.runs.plan import Chunk, Mode, Plan
-from backstream.spark.chunk_job import replay_chunks
+from backstream.spark.engine import SparkEngine
 from backstream.workflow.plan.plan_request import PlanRequest
 from backstream.workflow.plan.planning import plan_run
 
@@ -77,7 +78,7 @@ def planned(folder: Path, definition: dict[str, Any], mode: Mode, *, since: int,
 
 def replay_chunk(spark: SparkSession, plan: Plan, chunk: Chunk) -> Manifest:
     """Run one chunk alone."""
-    (manifest,) = replay_chunks(spark, plan, [chunk])
+    (manifest,) = replay_chunks(SparkEngine(spark), plan, [chunk])
     return manifest
 
 

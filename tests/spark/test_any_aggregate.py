@@ -13,10 +13,11 @@ from pyspark.sql import SparkSession
 from tests.spark.histories import Expected, Place, Row, definition_of, random_history, write_history
 from tests.spark.runs import WINDOWS, in_ms, planned, rows
 
+from backstream.chunks.replay import replay_chunks
 from backstream.definition.loader import parse_definition
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Mode
-from backstream.spark.chunk_job import replay_chunks
+from backstream.spark.engine import SparkEngine
 
 pytestmark = pytest.mark.slow
 
@@ -140,7 +141,7 @@ def run(
         **{"backfill": {"chunk": "3d", "engine": "auto", "keep_firings": True}, **sections},
     )
     plan = planned(folder, content, mode, since=0, until=3)
-    return list(replay_chunks(spark, plan, plan.chunks)), Reference(
+    return list(replay_chunks(SparkEngine(spark), plan, plan.chunks)), Reference(
         history, parse_definition(content, "test"), plan.range
     )
 
@@ -233,7 +234,7 @@ def test_the_native_engine_stages_the_same_rows(
             backfill={"chunk": "1d", "engine": engine},
         )
         plan = planned(tmp_path / engine, content, mode, since=0, until=3)
-        manifests = list(replay_chunks(spark, plan, plan.chunks))
+        manifests = list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
         tables[engine] = {
             suffix: sorted(str(row | {"run_id": ""}) for row in rows(manifests, suffix)) for suffix in plan.tables
         }

@@ -13,14 +13,15 @@ from pyspark.sql import SparkSession
 from tests.spark.histories import DAY_ONE_MS, Row, days, definition_of, random_history, write_history
 from tests.spark.runs import replay_chunk
 
+from backstream.chunks.arrival_index import extend_index
+from backstream.chunks.stream_reader import NativeReader
 from backstream.definition.loader import parse_definition
 from backstream.errors import PlanError
 from backstream.eventtime.instants import DAY_MS
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
 from backstream.source.arrival_index import ArrivalIndex, BucketGrid, IndexFolder
-from backstream.spark.arrival_index import extend_index
-from backstream.spark.source import read_schema
+from backstream.spark.tasks import SparkTasks
 from backstream.workflow.plan.plan_request import PlanRequest
 from backstream.workflow.plan.planning import plan_run
 
@@ -57,6 +58,10 @@ def folder_of(folder: Path) -> IndexFolder:
     return IndexFolder.from_source(folder / "home", definition.name, definition.read_by, buckets)
 
 
+def reader(spark: SparkSession, plan: Plan) -> NativeReader:
+    return NativeReader(SparkTasks(spark), parse_definition(plan.definition, "test"), plan.columns)
+
+
 def paths_in(batch: Path) -> set[str]:
     return {Path(path).parent.name for path in pq.read_table(batch)["path"].to_pylist()}
 
@@ -84,9 +89,7 @@ def test_rows_of_the_index_are_in_the_buckets_of_the_grid(spark: SparkSession, t
     write_history(tmp_path / "data", history())
     plan, folder = planned(tmp_path, 0, 1), folder_of(tmp_path)
 
-    rows = extend_index(
-        spark, parse_definition(plan.definition, "test"), plan.inputs, folder, read_schema(plan.columns)
-    ).rows.to_pylist()
+    rows = extend_index(plan.inputs, folder, reader(spark, plan).read_index).rows.to_pylist()
 
     grid = folder.grid
     assert sum(row["events"] for row in rows) == len(history())
@@ -109,9 +112,7 @@ def test_what_a_file_holds_is_known_also_where_another_is_as_large(
     plan, folder = planned(tmp_path, 0, 1), folder_of(tmp_path)
     assert (len({file.size_bytes for file in plan.inputs}) < len(plan.inputs)) == is_copied
 
-    result = extend_index(
-        spark, parse_definition(plan.definition, "test"), plan.inputs, folder, read_schema(plan.columns)
-    )
+    result = extend_index(plan.inputs, folder, reader(spark, plan).read_index)
 
     held = result.rows.group_by("path").aggregate([("events", "sum")]).to_pylist()
     assert {row["path"]: row["events_sum"] for row in held} == {file.path: file.rows for file in plan.inputs}
@@ -130,9 +131,7 @@ def test_a_file_that_changed_since_it_was_planned_is_not_taken_for_the_old_one(
         shutil.copy(plan.inputs[1].path, changed)
 
     with pytest.raises(PlanError) as refused:
-        extend_index(
-            spark, parse_definition(plan.definition, "test"), plan.inputs, folder, read_schema(plan.columns)
-        )
+        extend_index(plan.inputs, folder, reader(spark, plan).read_index)
     actual, _, hint = str(refused.value).partition("\n\n")
     what = f"cannot extend the arrival index: 1 input file of {len(plan.inputs)} cannot be read as planned"
     assert actual.startswith(f"{what}\n  changed: {changed} ")

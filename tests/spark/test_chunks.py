@@ -23,6 +23,9 @@ from tests.spark.runs import (
     rows,
 )
 
+from backstream.chunks.group import ChunkGroup
+from backstream.chunks.lateness import resolve_lateness
+from backstream.chunks.replay import replay_chunks
 from backstream.definition.loader import parse_definition
 from backstream.eventtime.instants import HOUR_MS
 from backstream.eventtime.records import Fate
@@ -30,10 +33,9 @@ from backstream.eventtime.windows import Sliding
 from backstream.runs.manifest import sum_fates
 from backstream.runs.plan import Mode
 from backstream.runs.table_schemas import WORKING_COLUMNS
-from backstream.spark.chunk_group import ChunkGroup
-from backstream.spark.chunk_job import replay_chunks
+from backstream.spark.chunk_group import SparkGroup
+from backstream.spark.engine import SparkEngine
 from backstream.spark.table_frames import TableFrames, table_frames, window_results
-from backstream.spark.watermarks.replay_lateness import resolve_lateness
 from backstream.spark.windows.fixed_windows import FixedWindows
 
 pytestmark = pytest.mark.slow
@@ -52,7 +54,7 @@ def test_a_replay_gives_what_the_reference_gives_however_it_is_cut(
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
     expected = Expected(history, parse_definition(content, "test"), plan.range)
 
-    manifests = list(replay_chunks(spark, plan, plan.chunks))
+    manifests = list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
 
     assert fates(manifests) == expected.fates()
     assert panes(manifests) == expected.values()
@@ -72,7 +74,7 @@ def test_every_kind_of_stream_is_replayed_as_the_reference_plays_it(
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
     expected = Expected(history, parse_definition(content, "test"), plan.range)
 
-    manifests = list(replay_chunks(spark, plan, plan.chunks))
+    manifests = list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
 
     assert fates(manifests) == expected.fates()
     assert panes(manifests) == expected.values()
@@ -93,7 +95,7 @@ def test_a_recompute_classifies_no_record_as_late(spark: SparkSession, tmp_path:
     plan = planned(tmp_path, content, Mode.RECOMPUTE, since=0, until=3)
     expected = Expected(history, parse_definition(content, "test"), plan.range)
 
-    manifests = list(replay_chunks(spark, plan, plan.chunks))
+    manifests = list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
 
     result = set().union(*(counts for counts in sum_fates(manifests).values()))
     assert result <= {"on_time", "duplicate", "unassigned"}
@@ -109,7 +111,7 @@ def test_every_pane_is_kept_if_the_definition_keeps_firings(spark: SparkSession,
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
     expected = Expected(history, parse_definition(content, "test"), plan.range)
 
-    firings = rows(list(replay_chunks(spark, plan, plan.chunks)), "firings")
+    firings = rows(list(replay_chunks(SparkEngine(spark), plan, plan.chunks)), "firings")
 
     result: dict[Place, list[tuple[str, int, int]]] = {}
     for row in sorted(firings, key=lambda row: (*in_ms(row), row["pane_index"])):
@@ -157,7 +159,7 @@ def test_slices_of_a_large_chunk_are_exchanged_once_and_grouped_by_as_many_tasks
     monkeypatch.setattr("backstream.spark.windows.aggregation.GROUPED_AT_ONCE", 60)
     monkeypatch.setattr("backstream.spark.windows.aggregation.WORTHWHILE", 1_000)  # hardly any two in one slice
     monkeypatch.setattr("backstream.spark.windows.aggregation.HOT", 1)
-    work = ChunkGroup.from_plan(spark, plan, plan.chunks)
+    work = SparkGroup.of(spark, ChunkGroup.from_plan(plan, plan.chunks))
 
     results = window_results(work, DataFrame.cache)
     grouped = results.values(results.records().columns)
@@ -167,7 +169,7 @@ def test_slices_of_a_large_chunk_are_exchanged_once_and_grouped_by_as_many_tasks
     exchanges = re.findall(r"Exchange \w+.*", physical_plan(grouped))
     assert len(exchanges) == 1
     assert f"{tasks})" in exchanges[0]
-    manifests = list(replay_chunks(spark, plan, plan.chunks))
+    manifests = list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
     expected = Expected(history, parse_definition(content, "test"), plan.range)
     assert published(manifests) == expected.published()
     if mode is Mode.REPLAY:
@@ -194,7 +196,7 @@ def test_chunks_that_fail_together_leave_nothing_done_and_those_that_were_done_s
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
     done, broken = replay_chunk(spark, plan, plan.chunks[0]), replace(plan.chunks[2], files=(99,))
 
-    manifests = replay_chunks(spark, plan, [plan.chunks[0], plan.chunks[1], broken])
+    manifests = replay_chunks(SparkEngine(spark), plan, [plan.chunks[0], plan.chunks[1], broken])
 
     assert next(manifests) == done
     with pytest.raises(IndexError):
@@ -213,7 +215,7 @@ def test_a_chunk_that_fails_leaves_those_before_it_done_and_begins_no_other(
     first, broken = plan.chunks[0], replace(plan.chunks[1], files=(99,))
 
     with pytest.raises(IndexError):
-        list(replay_chunks(spark, plan, [first, broken, plan.chunks[2]]))
+        list(replay_chunks(SparkEngine(spark), plan, [first, broken, plan.chunks[2]]))
 
     assert [plan.folder.manifest(each.chunk_id).exists() for each in plan.chunks] == [True, False, False]
 
@@ -224,7 +226,7 @@ def test_physical_plans_contain_no_times_of_the_chunk(spark: SparkSession, tmp_p
     write_history(tmp_path / "data", random_history(seed=3, rows=50))
     content = definition_of(tmp_path / "data", window=WINDOWS[kind])
     plan = planned(tmp_path, content, Mode.REPLAY, since=1, until=3)
-    work = ChunkGroup.from_plan(spark, plan, plan.chunks[:1])
+    work = SparkGroup.of(spark, ChunkGroup.from_plan(plan, plan.chunks[:1]))
     results = window_results(work, DataFrame.cache)
     known, tallied, _, *_ = results.records()
     values = results.values(known)
@@ -245,7 +247,11 @@ def test_no_column_of_a_source_can_be_hidden_by_one_that_a_run_adds(
     content = definition_of(tmp_path / "data", window=WINDOWS[kind])
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
 
-    known = window_results(ChunkGroup.from_plan(spark, plan, plan.chunks), DataFrame.cache).records().columns
+    known = (
+        window_results(SparkGroup.of(spark, ChunkGroup.from_plan(plan, plan.chunks)), DataFrame.cache)
+        .records()
+        .columns
+    )
 
     assert set(known.columns) - WORKING_COLUMNS == {"key", "value", "origin", "seq"}  # the source's own
 
@@ -262,7 +268,7 @@ def test_a_source_may_call_its_partition_what_a_run_calls_the_file(spark: SparkS
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
     expected = Expected(history, parse_definition(content, "test"), plan.range)
 
-    manifests = list(replay_chunks(spark, plan, plan.chunks))
+    manifests = list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
 
     assert fates(manifests) == expected.fates()
     assert panes(manifests) == expected.values()
@@ -273,10 +279,10 @@ def test_no_python_runs_in_the_plan_of_a_replay(spark: SparkSession, tmp_path: P
     plan = planned(
         tmp_path, definition_of(tmp_path / "data", window=WINDOWS["sliding"]), Mode.REPLAY, since=0, until=1
     )
-    work = ChunkGroup.from_plan(spark, plan, plan.chunks[:1])
+    work = SparkGroup.of(spark, ChunkGroup.from_plan(plan, plan.chunks[:1]))
 
     window = Sliding(3 * HOUR_MS, HOUR_MS)
-    results = FixedWindows(work, window, resolve_lateness(work, window))
+    results = FixedWindows(work, window, resolve_lateness(work, window, work.reader))
     known = results.records().columns
     wanted = results.values(known)
 

@@ -12,10 +12,11 @@ from pyspark.sql import SparkSession
 from tests.spark.histories import DAY_ONE_MS, Row, definition_of, random_history, write_history
 from tests.spark.runs import planned, replay_chunk, rows
 
+from backstream.chunks.replay import replay_chunks
 from backstream.eventtime.instants import DAY_MS, HOUR_MS
 from backstream.runs.manifest import Manifest, sum_fates
 from backstream.runs.plan import Mode, Plan
-from backstream.spark.chunk_job import replay_chunks
+from backstream.spark.engine import SparkEngine
 
 pytestmark = pytest.mark.slow
 
@@ -72,7 +73,7 @@ def test_however_a_range_is_cut_and_whatever_runs_together_the_rows_are_the_same
     cuts = {"1d": 3, ("2d", "3d")[seed % 2]: 2 - seed % 2}
     for chunk in cuts:
         plan = planned_in(chunk, chunk)
-        others[chunk] = list(replay_chunks(spark, plan, plan.chunks))
+        others[chunk] = list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
 
     assert {chunk: len(each) for chunk, each in others.items()} == cuts
     for each in others.values():

@@ -17,11 +17,12 @@ from tests.spark.native_runs import cut_finely
 from tests.spark.runs import WINDOWS, fates, panes, planned, published
 
 import backstream
+from backstream.chunks.replay import replay_chunks
 from backstream.definition.loader import parse_definition
 from backstream.native import task_cuts
 from backstream.runs.plan import Mode
 from backstream.runs.results import CheckOutcome
-from backstream.spark.chunk_job import replay_chunks
+from backstream.spark.engine import SparkEngine
 
 pytestmark = pytest.mark.slow
 
@@ -61,7 +62,7 @@ def test_the_records_that_count_are_those_of_the_reference_however_a_range_is_cu
     plan = planned(tmp_path, content, mode, since=1, until=3)
     expected = Expected(history, parse_definition(content, "test"), plan.range)
 
-    manifests = list(replay_chunks(spark, plan, plan.chunks))
+    manifests = list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
 
     assert published(manifests) == expected.published()
     if mode is Mode.REPLAY:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.workflow.history import CLICKS, at, planned, write_clicks, write_definition
 
+from backstream.spark.executor_options import executor_java_options
 from backstream.spark.java import FIRST_COMPILER
-from backstream.spark.native.engine import executor_java_options
 
 CONTEXT = """\
 from backstream.spark.session import submitted_context

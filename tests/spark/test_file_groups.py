@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from tests.spark.histories import definition_of, random_history, write_history
 from tests.spark.runs import STREAMS, physical_plan, planned
 
+from backstream.chunks.group import ChunkGroup
 from backstream.eventtime.emission import Emission
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, MAX_MS
 from backstream.eventtime.records import SourceClock
@@ -20,11 +21,11 @@ from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStr
 from backstream.runs.plan import InputFile, Mode
 from backstream.spark import shuffle_free
 from backstream.spark import shuffle_free as module
-from backstream.spark.chunk_group import ChunkGroup
+from backstream.spark.chunk_group import SparkGroup
 from backstream.spark.shuffle_free import compress_file_groups, share_files
-from backstream.spark.watermarks.partial_streams import timeline_of_files
 from backstream.spark.watermarks.user_generators import timeline_of_events
 from backstream.watermarks import tick_maxima
+from backstream.watermarks.streams import StreamPart, timeline_of_files
 from backstream.watermarks.tick_maxima import merge_maxima
 
 
@@ -121,14 +122,14 @@ def test_the_watermarks_are_those_of_all_events_together(
         **{"window": {"kind": "session", "gap": "1h"}, "backfill": {"chunk": "3d"}, **STREAMS.get(stream, {})},
     )
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
-    work = ChunkGroup.from_plan(spark, plan, plan.chunks)
+    work = SparkGroup.of(spark, ChunkGroup.from_plan(plan, plan.chunks))
     # The Spark of tests has one task at a time.
     monkeypatch.setattr(shuffle_free, "LARGEST", max(file.rows for file in plan.inputs))
     monkeypatch.setattr(module, "MAX_SHARED_TIME", 1)
     result = share_files(plan.inputs, 1)
     assert len(result) == 3
 
-    ours = timeline_of_files(work.event_files, work.emission, work.clock, ["silent"])
+    ours = timeline_of_files(work.reader, StreamPart(work.plan.inputs, work.clock, work.emission), ["silent"])
 
     wanted = timeline_of_events(work.event_files.all(), work.emission, work.clock, ["silent"])
     for name in ("watermark_ms", "visible_from", "blocks"):

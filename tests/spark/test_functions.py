@@ -16,12 +16,14 @@ from pyspark.sql import SparkSession
 from tests.spark.histories import Expected, Place, definition_of, random_history, write_history
 from tests.spark.runs import WINDOWS, in_ms, planned, rows, toml_value
 
+from backstream.chunks.replay import replay_chunks
 from backstream.definition.loader import parse_definition, require_unchanged_code
 from backstream.errors import PlanError, SpecError, UserCodeError
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode
-from backstream.spark.chunk_job import replay_chunks
+from backstream.spark.engine import SparkEngine
 from backstream.workflow.inputs.prepare import prepare_source
+from backstream.workflow.runners import SparkRunner
 
 pytestmark = pytest.mark.slow
 
@@ -114,7 +116,7 @@ def test_custom_functions_have_their_values_in_every_pane_and_firing(
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
     expected = Reference(history, parse_definition(content, "test"), plan.range)
 
-    manifests = list(replay_chunks(spark, plan, plan.chunks))
+    manifests = list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
 
     panes = {in_ms(row): row for row in rows(manifests, "panes")}
     assert sorted(panes) == sorted(expected.values())
@@ -146,10 +148,10 @@ def test_custom_functions_select_and_derive_records_of_the_source(spark: SparkSe
     content["source"] |= {"where": "grade(value) = 'big'", "derive": {"half": "halved(value)"}}
     file = tmp_path / "events.toml"
     file.write_text("".join(f"{key} = {toml_value(value)}\n" for key, value in content.items()))
-    prepare_source(file, Home(tmp_path / "home"), lambda: spark)
+    prepare_source(file, Home(tmp_path / "home"), SparkRunner(lambda: spark))
 
     plan = planned(tmp_path, content, Mode.RECOMPUTE, since=0, until=3)
-    published = rows(list(replay_chunks(spark, plan, plan.chunks)), "")
+    published = rows(list(replay_chunks(SparkEngine(spark), plan, plan.chunks)), "")
 
     big = {row for row in history if row[5] > 4 and row[0] >= plan.since_ms}
     assert sum(row["records"] for row in published) == len(big) > 0
@@ -171,7 +173,7 @@ def test_changed_code_is_refused_and_an_error_shows_the_users_line(
     plan = planned(tmp_path, content, Mode.RECOMPUTE, since=0, until=3)
 
     with pytest.raises(UserCodeError) as failed:
-        list(replay_chunks(spark, plan, plan.chunks))
+        list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
     house.write_text(CODE + "\n# another version\n")
     with pytest.raises(PlanError) as refused:
         require_unchanged_code(plan)
@@ -216,7 +218,7 @@ def test_a_function_that_is_not_there_is_named(
     plan = planned(tmp_path, content, Mode.RECOMPUTE, since=0, until=3)
 
     with pytest.raises(SpecError) as refused:
-        list(replay_chunks(spark, plan, plan.chunks))
+        list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
 
     assert str(refused.value) == said
 
@@ -254,7 +256,7 @@ def test_a_java_function_on_the_class_path_is_called(spark: SparkSession, tmp_pa
     )
     plan = planned(tmp_path, content, Mode.RECOMPUTE, since=0, until=3)
 
-    published = rows(list(replay_chunks(spark, plan, plan.chunks)), "")
+    published = rows(list(replay_chunks(SparkEngine(spark), plan, plan.chunks)), "")
 
     assert all(row["double"] == 2 * row["total"] and row["fourfold"] == 4 * row["total"] for row in published)
     assert sum(row["total"] for row in published) == sum(row[5] for row in set(history) if row[0] >= plan.since_ms)

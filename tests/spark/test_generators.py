@@ -18,9 +18,9 @@ from backstream.eventtime.records import Record, SourceClock
 from backstream.eventtime.watermark_generators import CustomWatermarks, StrategyKind, WatermarkStrategy
 from backstream.eventtime.watermark_sources import compute_watermarks
 from backstream.examples.generators import SmoothedLag
-from backstream.spark.watermarks import user_generators
 from backstream.spark.watermarks.join import add_watermarks
 from backstream.spark.watermarks.user_generators import timeline_of_events
+from backstream.watermarks import user_generators
 from backstream.watermarks.timeline import WatermarkTimeline
 
 pytestmark = pytest.mark.slow
@@ -176,9 +176,9 @@ def timeline_without_spark(
             new_generator, emission, clock, sorted({str(row["source_partition"]) for row in rows})
         ).run(pa.Table.from_pylist(rows))
     ]
-    table = pa.Table.from_pylist(outputs, user_generators._OUTPUT)  # noqa: SLF001 - the same
+    table = pa.Table.from_pylist(outputs, user_generators.OUTPUT)
     names = ["ABC"[partition] for partition in partitions]
-    return user_generators._merge(table, emission, clock, names, new_generator)  # noqa: SLF001 - the driver's half
+    return user_generators.merge_outputs(table, emission, clock, names, new_generator)
 
 
 @pytest.mark.parametrize("topology", list(Topology))

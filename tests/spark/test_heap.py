@@ -19,7 +19,9 @@ from backstream.cli import app
 from backstream.errors import HeapError, SpecError
 from backstream.spark import heap
 from backstream.spark.failures import explain_heap_errors
-from backstream.spark.heap import OUT_OF_MEMORY_STATUS, Heap, driver_heap, machine_memory_bytes
+from backstream.spark.heap import OUT_OF_MEMORY_STATUS, Heap, driver_heap
+from backstream.storage import machine
+from backstream.storage.machine import machine_memory_bytes
 
 GB = 2**30
 VARIABLES = (
@@ -42,7 +44,7 @@ def container(monkeypatch: pytest.MonkeyPatch, folder: Path, *limits: str) -> No
     files = [folder / f"limit{number}" for number in range(len(limits))]
     for file, limit in zip(files, limits, strict=True):
         file.write_text(f"{limit}\n")
-    monkeypatch.setattr(heap, "CONTAINER_LIMITS", (*files, folder / "not there"))
+    monkeypatch.setattr(machine, "CONTAINER_LIMITS", (*files, folder / "not there"))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ from pyspark.sql import SparkSession
 from tests.spark.histories import Expected, definition_of, random_history, write_history
 from tests.spark.runs import WINDOWS, fates, panes, planned
 
+from backstream.chunks import lateness
+from backstream.chunks.replay import replay_chunks
 from backstream.definition.loader import parse_definition
 from backstream.eventtime.emission import Emission
 from backstream.eventtime.intervals import Interval
@@ -19,8 +21,7 @@ from backstream.eventtime.records import Record, SourceClock
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
 from backstream.runs.plan import Mode
 from backstream.source.arrival_index import ArrivalIndex, BucketGrid
-from backstream.spark.chunk_job import replay_chunks
-from backstream.spark.watermarks import replay_lateness
+from backstream.spark.engine import SparkEngine
 from backstream.watermarks.cells import timeline_of_maxima
 from backstream.watermarks.stream_slices import StreamSlice
 from backstream.watermarks.timeline import WatermarkTimeline
@@ -149,8 +150,8 @@ def test_a_session_late_in_a_long_history_is_replayed_without_reading_all_of_it(
         return parts[-1]
 
     recorder = type("Recorder", (), {"from_index": staticmethod(record_part)})
-    monkeypatch.setattr(replay_lateness, "StreamSlice", recorder)
-    manifests = list(replay_chunks(spark, plan, plan.chunks))
+    monkeypatch.setattr(lateness, "StreamSlice", recorder)
+    manifests = list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
 
     (part,) = parts
     assert len(part.buckets) < 24 * 6

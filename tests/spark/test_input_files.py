@@ -20,12 +20,13 @@ from tests.source.days import damage_pages, write_days
 from tests.source.test_inputs import empty
 from tests.workflow.history import AT_ONE_TIME, CLICKS, COLUMNS, at, planned, write_clicks, write_definition
 
+from backstream.chunks.replay import replay_chunks
 from backstream.errors import ContractError
 from backstream.eventtime.instants import epoch_ms
 from backstream.eventtime.windows import Tumbling
 from backstream.runs.manifest import Manifest, sum_fates
 from backstream.runs.plan import Mode
-from backstream.spark.chunk_job import replay_chunks
+from backstream.spark.engine import SparkEngine
 from backstream.variables import HOME_VARIABLE
 
 pytestmark = pytest.mark.slow
@@ -129,7 +130,7 @@ def test_columns_that_were_promoted_added_or_reordered_are_read_as_one(
     write_rows(tmp_path / f"data/{names[1]}.parquet", new, NEW)
 
     plan = planned(tmp_path, write_definition(tmp_path, MIXED), mode=mode)
-    manifests = list(replay_chunks(spark, plan, plan.chunks))
+    manifests = list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
 
     assert results(manifests) == expected(old, new)
     assert sum_fates(manifests) == {"A": {"on_time": 100}}
@@ -144,7 +145,7 @@ def test_all_records_of_a_file_without_the_event_time_column_are_quarantined(
     write_clicks(tmp_path / "data/b.parquet", [(at("1 06:00"), "A", 7, "home")], timeless)
 
     plan = planned(tmp_path, write_definition(tmp_path), mode=mode)
-    manifests = list(replay_chunks(spark, plan, plan.chunks))
+    manifests = list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
 
     assert sum_fates(manifests) == {"A": {"on_time": 1, "quarantined": 1}}
 
@@ -161,7 +162,7 @@ def test_what_spark_has_written_as_int96_is_read(spark: SparkSession, tmp_path: 
         spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
 
     plan = planned(tmp_path, write_definition(tmp_path), mode=Mode.RECOMPUTE)
-    manifests = list(replay_chunks(spark, plan, plan.chunks))
+    manifests = list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
 
     assert sum_fates(manifests) == {"A": {"on_time": 2}}
 
@@ -185,7 +186,7 @@ def test_records_of_files_that_differ_in_other_columns_are_kept_whole(spark: Spa
     write_clicks(tmp_path / "data/f.parquet", [bad[:4]], pageless)
 
     plan = planned(tmp_path, write_definition(tmp_path))
-    kept = quarantined(list(replay_chunks(spark, plan, plan.chunks)))
+    kept = quarantined(list(replay_chunks(SparkEngine(spark), plan, plan.chunks)))
 
     common = {
         "happened_at": None,
@@ -198,7 +199,7 @@ def test_records_of_files_that_differ_in_other_columns_are_kept_whole(spark: Spa
         "a.parquet": {**common, "extra": 7},
         "b.parquet": {**common, "extra": "seven"},
         "c.parquet": {**common, "a.b `c`": {"in side": [1]}},
-        "d.parquet": {**common, "extra": 1_709_272_800_000_000_000},
+        "d.parquet": {**common, "extra": "2024-03-01T06:00:00.000"},
         "e.parquet": {**common, "seq": 5},
         "f.parquet": {name: value for name, value in common.items() if name != "page"},
     }
@@ -218,11 +219,11 @@ def test_damaged_pages_fail_only_runs_that_read_them_with_a_short_error(
     definition = write_definition(damaged, AT_ONE_TIME)
     sound = [planned(damaged, definition, f"2024-03-0{day}", f"2024-03-0{day + 1}") for day in (1, 3)]
     for plan in sound:
-        assert sum_fates(list(replay_chunks(spark, plan, plan.chunks))) == {"A": {"on_time": 1}}
+        assert sum_fates(list(replay_chunks(SparkEngine(spark), plan, plan.chunks))) == {"A": {"on_time": 1}}
 
     plan = planned(damaged, definition, "2024-03-02", "2024-03-03")
     with pytest.raises(ContractError) as refused:
-        list(replay_chunks(spark, plan, plan.chunks))
+        list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
 
     (account,) = plan.folder.errors.iterdir()
     first, cause, where, _, hint = str(refused.value).splitlines()
@@ -240,7 +241,7 @@ def test_a_replay_runs_into_damaged_pages_wherever_they_are(spark: SparkSession,
     plan = planned(damaged, write_definition(damaged), mode=Mode.REPLAY)
 
     with pytest.raises(ContractError, match=r"^cannot read input file .*/2\.parquet: its pages are damaged\n"):
-        list(replay_chunks(spark, plan, plan.chunks))
+        list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
 
 
 @pytest.mark.parametrize("name", ["é {1} [a]*/%41 #+;.parquet"])
@@ -250,7 +251,7 @@ def test_a_damaged_file_is_named_as_it_is_called(spark: SparkSession, tmp_path: 
     plan = planned(tmp_path, write_definition(tmp_path))
 
     with pytest.raises(ContractError) as refused:
-        list(replay_chunks(spark, plan, plan.chunks))
+        list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
 
     assert str(refused.value).splitlines()[0] == (
         f"cannot read input file {tmp_path}/data/{name}: its pages are damaged"
@@ -269,7 +270,7 @@ def test_a_session_that_reaches_into_a_damaged_file_is_refused(spark: SparkSessi
 
     plan = planned(tmp_path, definition)
     with pytest.raises(ContractError) as refused:
-        list(replay_chunks(spark, plan, plan.chunks))
+        list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
 
     assert [Path(file.path).name for file in plan.damaged] == ["c.parquet"]
     first, _, hint = str(refused.value).splitlines()

@@ -56,6 +56,19 @@ def test_the_archive_of_the_right_version_precedes_overwritten_files(environment
     assert os.environ["SPARK_HOME"] == str(environment / "pyspark")
 
 
+def test_modules_that_only_the_other_package_has_are_named_with_the_command_that_removes_them(
+    environment: Path,
+) -> None:
+    with (environment / "pyspark_client-4.2.0.dist-info/RECORD").open("a") as record:
+        record.write("pyspark/sql/functions/__init__.py,sha256=x,3\n")
+    found = find_overwritten_spark()
+    assert found is not None
+    restore = "pip install --force-reinstall --no-deps pyspark==4.3.0"
+    assert found.remedy == f"pip uninstall -y pyspark-client && {restore}"
+    use_matching_python_files()
+    assert sys.path[0] == str(environment / "pyspark/python/lib/pyspark.zip")
+
+
 def test_the_spark_of_the_user_stays(environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (environment / "pyspark/version.py").unlink()
     monkeypatch.setenv("SPARK_HOME", "/opt/spark")

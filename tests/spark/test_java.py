@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from backstream.errors import SetupError
 from backstream.spark import java
 from backstream.spark.java import (
     ASK_FOR_HUGE_PAGES,
@@ -16,11 +17,12 @@ from backstream.spark.java import (
     LOG_SETTINGS,
     OPTIONS_VARIABLE,
     PARALLEL_COLLECTOR,
-    SMALL_INPUT_BYTES,
     huge_page_options,
+    require_java,
     set_java_options,
     tune_java,
 )
+from backstream.storage.machine import SMALL_INPUT_BYTES
 from backstream.variables import CLASS_ARCHIVE_VARIABLE
 
 OTHERS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
@@ -106,6 +108,33 @@ def test_the_java_of_a_session_has_the_option_for_huge_pages(spark: SparkSession
     assert ASK_FOR_HUGE_PAGES in list(actual)
 
 
+@pytest.mark.parametrize(
+    ("spark", "version", "is_refused"),
+    [("4.0.5", "25.0.3", True), ("3.5.9", "24", True), ("4.0.5", "21.0.1", False), ("4.1.4", "25.0.3", False)],
+)
+def test_a_java_that_is_too_new_for_the_installed_spark_is_refused(
+    spark: str, version: str, is_refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / f"spark-core_2.13-{spark}.jar").touch()
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "java"
+    program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2026-01-01' >&2\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+
+    if not is_refused:
+        require_java()
+        return
+    with pytest.raises(SetupError) as refused:
+        require_java()
+    assert str(refused.value) == (
+        f"Spark {spark} does not run on Java {version.partition('.')[0]} ({program})\n\n"
+        "hint: install a Java 17 runtime, and set JAVA_HOME to its folder"
+    )
+
+
 LOGS = f"-Dlog4j2.configurationFile={LOG_SETTINGS}"
 
 
@@ -148,17 +177,18 @@ def test_the_garbage_collector_of_a_user_is_kept(
 
 @pytest.mark.parametrize(
     ("input_bytes", "asked_for"),
-    [(0, [FIRST_COMPILER]), (SMALL_INPUT_BYTES, [FIRST_COMPILER]), (SMALL_INPUT_BYTES + 1, []), (None, [])],
+    [(0, FIRST_COMPILER), (SMALL_INPUT_BYTES, FIRST_COMPILER), (SMALL_INPUT_BYTES + 1, ""), (None, "")],
 )
 @pytest.mark.usefixtures("no_huge_pages")
-def test_for_little_input_the_first_compiler_has_to_do(input_bytes: int | None, asked_for: list[str]) -> None:
-    assert options_within("1g", input_bytes) == asked_for
+def test_for_little_input_the_first_compiler_has_to_do(input_bytes: int | None, asked_for: str) -> None:
+    assert options_within("1g", input_bytes) == asked_for.split()
 
 
-def test_the_java_compiler_option_of_a_user_is_kept(no_huge_pages: pytest.MonkeyPatch) -> None:
-    no_huge_pages.setenv(OPTIONS_VARIABLE, "-XX:TieredStopAtLevel=3")
+@pytest.mark.parametrize("option", ["-XX:TieredStopAtLevel=3", "-XX:ReservedCodeCacheSize=64m"])
+def test_the_java_compiler_option_of_a_user_is_kept(option: str, no_huge_pages: pytest.MonkeyPatch) -> None:
+    no_huge_pages.setenv(OPTIONS_VARIABLE, option)
 
-    assert options_within("1g", 0) == ["-XX:TieredStopAtLevel=3"]
+    assert options_within("1g", 0) == [option]
 
 
 def test_the_options_of_one_java_are_not_passed_to_the_next(no_huge_pages: pytest.MonkeyPatch) -> None:

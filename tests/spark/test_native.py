@@ -14,11 +14,14 @@ from tests.spark.histories import Expected, random_history, write_history
 from tests.spark.native_runs import cut_finely, native_definition, run_engine
 from tests.spark.runs import STREAMS, WINDOWS, fates, panes, planned, published
 
+from backstream.chunks.native_engine import NativeEngine, NativeFirst
+from backstream.chunks.replay import replay_chunks
+from backstream.chunks.threads import Threads
 from backstream.definition.loader import parse_definition
 from backstream.errors import SpecError
 from backstream.native import task_cuts
 from backstream.runs.plan import Mode
-from backstream.spark.chunk_job import replay_chunks
+from backstream.spark.engine import SparkEngine
 
 pytestmark = pytest.mark.slow
 
@@ -55,7 +58,7 @@ def test_a_replay_gives_what_the_reference_gives_however_it_is_cut(
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
     expected = Expected(history, parse_definition(content, "test"), plan.range)
 
-    manifests = list(replay_chunks(spark, plan, plan.chunks))
+    manifests = list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
 
     assert fates(manifests) == expected.fates()
     assert panes(manifests) == expected.values()
@@ -77,7 +80,7 @@ def test_sessions_of_every_kind_of_stream_are_replayed_as_the_reference_plays_th
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
     expected = Expected(history, parse_definition(content, "test"), plan.range)
 
-    manifests = list(replay_chunks(spark, plan, plan.chunks))
+    manifests = list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
 
     assert fates(manifests) == expected.fates()
     assert panes(manifests) == expected.values()
@@ -95,7 +98,7 @@ def test_every_kind_of_stream_is_replayed_as_the_reference_plays_it(
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
     expected = Expected(history, parse_definition(content, "test"), plan.range)
 
-    manifests = list(replay_chunks(spark, plan, plan.chunks))
+    manifests = list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
 
     assert fates(manifests) == expected.fates()
     assert panes(manifests) == expected.values()
@@ -109,7 +112,7 @@ def test_a_recompute_classifies_no_record_as_late(spark: SparkSession, tmp_path:
     plan = planned(tmp_path, content, Mode.RECOMPUTE, since=0, until=3)
     expected = Expected(history, parse_definition(content, "test"), plan.range)
 
-    manifests = list(replay_chunks(spark, plan, plan.chunks))
+    manifests = list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
 
     assert set().union(*fates(manifests).values()) == {"on_time", "duplicate"}
     assert published(manifests) == expected.published()
@@ -187,9 +190,10 @@ def test_a_sum_that_is_too_large_is_an_error_and_no_other_number(spark: SparkSes
     plan = planned(tmp_path, content, Mode.RECOMPUTE, since=0, until=3)
 
     with pytest.raises(Exception, match="out of range for the destination type INT64"):
-        list(replay_chunks(spark, plan, plan.chunks))
+        list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
 
 
+@pytest.mark.parametrize("is_started", [True, False])
 @pytest.mark.parametrize("failing", [1, 3])
 def test_spark_computes_if_the_native_engine_fails_and_logs_a_message(
     spark: SparkSession,
@@ -197,6 +201,7 @@ def test_spark_computes_if_the_native_engine_fails_and_logs_a_message(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
     failing: int,
+    is_started: bool,
 ) -> None:
     monkeypatch.setattr(task_cuts, "SMALL_DAY_ROWS", 0)  # the tasks of other days have written files by then
     write_history(tmp_path / "data", random_history(2, rows=50))
@@ -206,7 +211,9 @@ def test_spark_computes_if_the_native_engine_fails_and_logs_a_message(
     plan = planned(tmp_path, content, Mode.RECOMPUTE, since=0, until=3)
     expected = Expected(random_history(2, rows=50), parse_definition(content, "test"), plan.range)
 
-    manifests = list(replay_chunks(spark, plan, plan.chunks))
+    started = SparkEngine(spark)
+    engine = started if is_started else NativeFirst(NativeEngine(Threads()), lambda: started)
+    manifests = list(replay_chunks(engine, plan, plan.chunks))
 
     assert published(manifests) == expected.published()
     (message,) = {record.getMessage().partition(":")[2] for record in caplog.records}

@@ -13,13 +13,14 @@ from tests.spark.histories import random_history, write_history
 from tests.spark.native_runs import native_definition
 from tests.spark.runs import WINDOWS, planned
 
+from backstream.chunks import sessions, windows
+from backstream.chunks.replay import replay_chunks
+from backstream.chunks.tasks import Tasks, run_native_tasks
 from backstream.errors import ContractError, CountError
 from backstream.native.task import TaskResult
 from backstream.native.task_runner import Task, run_native_task
 from backstream.runs.plan import Mode
-from backstream.spark.chunk_job import replay_chunks
-from backstream.spark.native import sessions, windows
-from backstream.spark.native.outputs import run_native_tasks
+from backstream.spark.engine import SparkEngine
 
 
 def run_with(
@@ -34,7 +35,7 @@ def run_with(
         return {number: actual(each) for number, each in run_native_tasks(*requested).items()}
 
     monkeypatch.setattr(sessions, "run_native_tasks", done)
-    list(replay_chunks(spark, plan, plan.chunks))
+    list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
 
 
 @pytest.mark.parametrize("kind", ["session", "tumbling"])
@@ -47,13 +48,13 @@ def test_a_task_that_outlives_the_job_leaves_no_file_for_the_others(
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
     requested: list[Task] = []
 
-    def done(spark: SparkSession, tasks: Sequence[Task]) -> dict[int, TaskResult]:
-        requested.extend(tasks)
-        return run_native_tasks(spark, tasks)
+    def done(tasks: Tasks, planned: Sequence[Task]) -> dict[int, TaskResult]:
+        requested.extend(planned)
+        return run_native_tasks(tasks, planned)
 
     for module in (sessions, windows):
         monkeypatch.setattr(module, "run_native_tasks", done)
-    list(replay_chunks(spark, plan, plan.chunks))
+    list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
 
     with pytest.raises(RuntimeError, match="the native engine could not compute"):
         run_native_task(requested[0])

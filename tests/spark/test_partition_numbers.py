@@ -14,14 +14,17 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.spark.histories import Expected, Row, definition_of, random_history, write_history
 from tests.spark.runs import STREAMS, WINDOWS, fates, panes, physical_plan, planned, published, rows
 
+from backstream.chunks.arrival_index import extend_index
+from backstream.chunks.group import ChunkGroup
+from backstream.chunks.replay import replay_chunks
 from backstream.definition.loader import parse_definition
 from backstream.eventtime.windows import Session
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Mode
 from backstream.source.arrival_index import BucketGrid, IndexFolder
-from backstream.spark.arrival_index import bucket_events, extend_index
-from backstream.spark.chunk_group import ChunkGroup
-from backstream.spark.chunk_job import replay_chunks
+from backstream.spark.arrival_index import bucket_events
+from backstream.spark.chunk_group import SparkGroup
+from backstream.spark.engine import SparkEngine
 from backstream.spark.table_frames import window_results
 from backstream.spark.watermarks.compress import compress_events
 
@@ -52,7 +55,7 @@ def replayed_as_expected(
     """Replay the history, and compare the result with the reference."""
     plan = planned(folder, content, Mode.REPLAY, since=0, until=3)
     expected = Expected(history, parse_definition(content, "test"), plan.range)
-    manifests = list(replay_chunks(spark, plan, plan.chunks))
+    manifests = list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
     assert fates(manifests) == expected.fates()
     assert panes(manifests) == expected.values()
     assert published(manifests) == expected.published()
@@ -88,7 +91,7 @@ def test_one_that_is_missing_is_unknown(spark: SparkSession, tmp_path: Path) -> 
     pq.write_table(table.set_column(at, "origin", with_hole), file)
     plan = planned(tmp_path, definition(tmp_path / "data", "tumbling"), Mode.REPLAY, since=0, until=3)
 
-    manifests = list(replay_chunks(spark, plan, plan.chunks))
+    manifests = list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
 
     actual = fates(manifests)
     assert actual["unknown"] == {"quarantined": 1}
@@ -103,9 +106,9 @@ def test_an_unreadable_record_of_one_has_no_place_in_the_index(spark: SparkSessi
     with_hole = pa.concat_arrays([pa.nulls(1, times.type), times.slice(1)])
     pq.write_table(table.set_column(0, "happened_at", with_hole), file)
     plan = planned(tmp_path, definition(tmp_path / "data", "tumbling"), Mode.REPLAY, since=0, until=3)
-    work = ChunkGroup.from_plan(spark, plan, plan.chunks)
+    work = SparkGroup.of(spark, ChunkGroup.from_plan(plan, plan.chunks))
 
-    index = extend_index(spark, work.definition, plan.inputs, folder_of(tmp_path, work), work.schema)
+    index = extend_index(plan.inputs, folder_of(tmp_path, work), work.reader.read_index)
 
     assert index.paths_without_times() == {str(file)}
     assert index.partitions() == set(NAMES.values())
@@ -120,9 +123,9 @@ def test_text_is_made_of_them_only_when_they_are_grouped(
     content = definition(tmp_path / "data", "tumbling")
     content["source"]["deduplicate_on"] = []  # to find copies, rows are moved as they are
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
-    work = ChunkGroup.from_plan(spark, plan, plan.chunks)
+    work = SparkGroup.of(spark, ChunkGroup.from_plan(plan, plan.chunks))
 
-    _, *below = physical_plan(grouped(work, grouping)).split("HashAggregate")
+    _, *below = physical_plan(group_events(work, grouping)).split("HashAggregate")
 
     assert len(below) > 1
     assert not [each for each in below if re.search(r"cast\((origin|source_partition)\S* as string\)", each)]
@@ -138,7 +141,7 @@ def folder_of(home: Path, work: ChunkGroup) -> IndexFolder:
     return IndexFolder.from_source(home / "index", work.definition.name, work.definition.read_by, buckets_of(work))
 
 
-def grouped(work: ChunkGroup, grouping: str) -> DataFrame:
+def group_events(work: SparkGroup, grouping: str) -> DataFrame:
     if grouping == "metrics":
         results = window_results(work, DataFrame.cache)
         return results.counts(results.records().columns).rows

@@ -14,6 +14,7 @@ from tests.spark.histories import Row, definition_of, random_history, write_hist
 from tests.spark.runs import STREAMS, planned, replay_chunk, rows
 from tests.spark.user_functions import Silence
 
+from backstream.chunks.replay import replay_chunks
 from backstream.definition.loader import parse_definition
 from backstream.errors import UserCodeError
 from backstream.eventtime.instants import HOUR_MS, MAX_MS, MIN_MS
@@ -24,7 +25,7 @@ from backstream.eventtime.watermark_sources import compute_watermarks
 from backstream.eventtime.watermarks import WatermarkEvent, Watermarks
 from backstream.runs.manifest import Manifest, sum_fates
 from backstream.runs.plan import Mode, Plan
-from backstream.spark.chunk_job import replay_chunks
+from backstream.spark.engine import SparkEngine
 
 pytestmark = pytest.mark.slow
 
@@ -115,7 +116,7 @@ def test_rows_and_side_outputs_are_those_of_the_reference(
     mode = Mode.RECOMPUTE if stream == "recompute" else Mode.REPLAY
     plan = planned(tmp_path, content, mode, since=0, until=3)
 
-    manifests = list(replay_chunks(spark, plan, plan.chunks))
+    manifests = list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
 
     told, side = reference(history, content, plan)
     assert published(manifests) == told
@@ -138,7 +139,7 @@ def test_every_record_of_a_window_is_behind_a_row_or_in_a_skipped_window(
     write_history(tmp_path / "data", history)
     plan = planned(tmp_path, with_process(tmp_path), Mode.REPLAY, since=0, until=3)
 
-    manifests = list(replay_chunks(spark, plan, plan.chunks))
+    manifests = list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
 
     counted = Counter[tuple[str, int]]()
     for suffix, count in (("", "record_count"), ("skipped_windows", "record_count__final")):
@@ -164,7 +165,7 @@ def test_rows_do_not_depend_on_the_chunks(
     alone = [replay_chunk(spark, days, chunk) for chunk in days.chunks]
 
     rows_alone = published(alone)
-    assert rows_alone == published(list(replay_chunks(spark, together, together.chunks)))
+    assert rows_alone == published(list(replay_chunks(SparkEngine(spark), together, together.chunks)))
     assert [len(published([manifest])) > 10 for manifest in alone] == [True] * 3
 
 

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.spark.histories import Expected, definition_of, random_history, write_history
 from tests.spark.runs import WINDOWS, panes, physical_plan, planned, published, replay_chunk
 
+from backstream.chunks.group import ChunkGroup
 from backstream.definition.loader import parse_definition
 from backstream.eventtime.instants import DAY_MS, HOUR_MS
 from backstream.eventtime.intervals import Interval
@@ -17,7 +18,7 @@ from backstream.eventtime.windows import Tumbling
 from backstream.runs.plan import InputFile, Mode
 from backstream.spark import shuffle_free
 from backstream.spark import shuffle_free as module
-from backstream.spark.chunk_group import ChunkGroup
+from backstream.spark.chunk_group import SparkGroup
 from backstream.spark.shuffle_free import cut_time_ranges
 from backstream.spark.table_frames import window_results
 from backstream.spark.windows import aggregation
@@ -99,7 +100,7 @@ def test_a_large_chunk_is_grouped_by_stretches_and_equals_the_reference(
     monkeypatch.setattr(shuffle_free, "LARGEST", len(history) // 3 + 1)
     monkeypatch.setattr(module, "MAX_READ_RATIO", 3)
 
-    work = ChunkGroup.from_plan(spark, plan, plan.chunks)
+    work = SparkGroup.of(spark, ChunkGroup.from_plan(plan, plan.chunks))
     results = window_results(work, DataFrame.cache)
     grouped = results.values(results.records().columns)
     manifest = replay_chunk(spark, plan, plan.chunks[0])

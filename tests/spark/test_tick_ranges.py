@@ -14,19 +14,23 @@ from pyspark.sql import SparkSession
 from tests.spark.histories import Expected, definition_of, random_history, write_history
 from tests.spark.runs import STREAMS, WINDOWS, fates, panes, physical_plan, planned
 
+from backstream.chunks import stream_reader as native_reader
+from backstream.chunks.group import ChunkGroup
+from backstream.chunks.replay import replay_chunks
 from backstream.definition.loader import parse_definition
 from backstream.eventtime.emission import Emission
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, MIN_MS
 from backstream.eventtime.records import SourceClock
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
 from backstream.runs.plan import InputFile, Mode
-from backstream.spark.chunk_group import ChunkGroup
-from backstream.spark.chunk_job import replay_chunks
+from backstream.spark.chunk_group import SparkGroup
+from backstream.spark.engine import SparkEngine
 from backstream.spark.watermarks import join
-from backstream.spark.watermarks import partial_streams as module
-from backstream.spark.watermarks.partial_streams import timeline_of_files
+from backstream.spark.watermarks import stream_reader as module
 from backstream.spark.watermarks.user_generators import timeline_of_events
+from backstream.watermarks import streams
 from backstream.watermarks.stream_slices import split_ticks
+from backstream.watermarks.streams import StreamPart, timeline_of_files
 from backstream.watermarks.tick_maxima import TickMerger, merge_maxima
 
 pytestmark = pytest.mark.slow
@@ -109,10 +113,10 @@ def test_the_watermarks_are_those_of_the_whole_stream(
     write_history(tmp_path / "data", random_history(seed=7, rows=300))
     content = definition_of(tmp_path / "data", window=WINDOWS["session"], **STREAMS.get(stream, {}))
     plan = planned(tmp_path, content, Mode.REPLAY, since=0, until=3)
-    work = ChunkGroup.from_plan(spark, plan, plan.chunks)
+    work = SparkGroup.of(spark, ChunkGroup.from_plan(plan, plan.chunks))
     monkeypatch.setattr(module, "max_driver_rows", lambda _: 100)
 
-    result = timeline_of_files(work.event_files, work.emission, work.clock, ["silent"])
+    result = timeline_of_files(work.reader, StreamPart(work.plan.inputs, work.clock, work.emission), ["silent"])
 
     wanted = timeline_of_events(work.event_files.all(), work.emission, work.clock, ["silent"])
     for name in ("watermark_ms", "visible_from", "blocks"):
@@ -120,9 +124,10 @@ def test_the_watermarks_are_those_of_the_whole_stream(
     assert len(wanted.watermark_ms) or stream != "bounded"
 
 
+@pytest.mark.parametrize("engine", ["native", "spark"])
 @pytest.mark.parametrize(("since", "until"), [(0, 9), (6, 7)])
 def test_sessions_are_replayed_the_same_however_little_the_driver_is_sent(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, since: int, until: int
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, since: int, until: int, engine: str
 ) -> None:
     history = random_history(seed=11, rows=600, days=9)
     write_history(tmp_path / "data", history)
@@ -132,9 +137,11 @@ def test_sessions_are_replayed_the_same_however_little_the_driver_is_sent(
         "emit_interval": "30s",
         "idle_timeout": "6h",
     }
-    content = definition_of(tmp_path / "data", window=WINDOWS["session"], watermark=watermark)
+    backfill = {"engine": engine}
+    content = definition_of(tmp_path / "data", window=WINDOWS["session"], watermark=watermark, backfill=backfill)
     plan = planned(tmp_path, content, Mode.REPLAY, since=since, until=until)
     expected = Expected(history, parse_definition(content, "test"), plan.range)
+    monkeypatch.setattr(native_reader, "_MAX_CELLS", 200)
     monkeypatch.setattr(module, "max_driver_rows", lambda _: 200)
     portions = []
 
@@ -142,10 +149,10 @@ def test_sessions_are_replayed_the_same_however_little_the_driver_is_sent(
         portions.append(split_ticks(*actual))  # type: ignore[arg-type]
         return portions[-1]
 
-    monkeypatch.setattr(module, "split_ticks", noted)
-    manifests = list(replay_chunks(spark, plan, plan.chunks))
+    monkeypatch.setattr(streams, "split_ticks", noted)
+    manifests = list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
 
-    assert max(len(each) for each in portions) > 2
+    assert max(map(len, portions)) > 2
     assert fates(manifests) == expected.fates()
     assert panes(manifests) == expected.values()
 
@@ -166,11 +173,11 @@ def test_the_driver_is_sent_no_more_than_it_has_room_for(heap: str, sent: str, e
 
     most = module.max_driver_rows(SimpleNamespace(conf=settings))  # type: ignore[arg-type]
 
-    assert most * module.CELL_BYTES == pytest.approx(expected_bytes, abs=module.CELL_BYTES)
+    assert most * streams.CELL_BYTES == pytest.approx(expected_bytes, abs=streams.CELL_BYTES)
 
 
 def test_what_is_not_set_is_what_spark_takes(spark: SparkSession) -> None:
-    assert 0 < module.max_driver_rows(spark) * module.CELL_BYTES <= 0.8 * 2**30
+    assert 0 < module.max_driver_rows(spark) * streams.CELL_BYTES <= 0.8 * 2**30
 
 
 def test_a_list_of_ticks_with_a_late_start_gives_each_record_its_watermark(

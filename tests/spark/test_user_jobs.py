@@ -10,12 +10,13 @@ from pyspark.sql import SparkSession
 from tests.spark.histories import Expected, Place, definition_of, random_history, write_history
 from tests.spark.runs import WINDOWS, fates, in_ms, panes, planned, published, rows
 
+from backstream.chunks.replay import replay_chunks
 from backstream.definition.loader import parse_definition, require_unchanged_code
 from backstream.errors import BackstreamError, PlanError, SpecError, UserCodeError
 from backstream.eventtime.instants import MIN_MS
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Mode, Plan
-from backstream.spark.chunk_job import replay_chunks
+from backstream.spark.engine import SparkEngine
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +31,7 @@ def with_job(folder: Path, function: str, **sections: Any) -> dict[str, Any]:
 
 
 def run(spark: SparkSession, plan: Plan) -> list[Manifest]:
-    return list(replay_chunks(spark, plan, plan.chunks))
+    return list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
 
 
 @pytest.mark.parametrize("mode", list(Mode))

@@ -12,6 +12,7 @@ from tests.lake.store import BUCKET, Store
 
 from backstream.errors import SpecError, StorageError
 from backstream.runs.home import Home, RunFolder
+from backstream.runs.store import Runs
 from backstream.storage.files import remove_file, write_text
 from backstream.storage.home_copy import HomeCopy, parse_home_address
 from backstream.storage.stores import FileVersion, Stores
@@ -260,3 +261,11 @@ def test_a_home_in_a_store_is_not_shared_with_executors_and_needs_a_catalog(
     assert (home.location, home.is_shared) == (address, False)
     with pytest.raises(SpecError, match=r"needs a catalog elsewhere, got s3://"):
         _ = home.catalog_uri
+
+
+def test_an_error_names_the_address_of_a_home_in_a_store(tmp_path: Path) -> None:
+    runs = Runs(Home(tmp_path, "s3://bucket/home"))
+    with pytest.raises(SpecError, match="in s3://bucket/home, which has 0 runs"):
+        runs.plan_of_id("cli.unknown")
+    with pytest.raises(SpecError, match="no run of clicks in s3://bucket/home"):
+        runs.newest_plan("clicks")

@@ -80,9 +80,15 @@ def write_definition(folder: Path, text: str = CLICKS, **lines: str) -> Path:
 
 
 def planned(
-    folder: Path, definition: Path, since: str = "2024-03-01", until: str = "2024-03-02", mode: Mode | None = None
+    folder: Path,
+    definition: Path,
+    since: str = "2024-03-01",
+    until: str = "2024-03-02",
+    mode: Mode | None = None,
+    reason: str = "",
 ) -> Plan:
     """Plan a range of whole days, with all state in the folder."""
     since_ms, until_ms = instant_ms(since, "since"), instant_ms(until, "until")
     home = Home(folder / "home")
-    return plan_run(PlanRequest(definition, Interval(since_ms, until_ms), mode=mode, trigger="test", home=home))
+    interval = Interval(since_ms, until_ms)
+    return plan_run(PlanRequest(definition, interval, mode=mode, trigger="test", home=home, reason=reason))

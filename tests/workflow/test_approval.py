@@ -14,7 +14,7 @@ from tests.workflow.publishing import publish_counts, stage_counts
 from backstream.errors import QualityError
 from backstream.eventtime.instants import DAY_MS, instant_ms
 from backstream.eventtime.intervals import Interval
-from backstream.lake.ledger import list_runs
+from backstream.lake.run_rows import list_runs
 from backstream.runs.home import Home
 from backstream.runs.manifest import hash_results, load_manifests
 from backstream.runs.plan import Plan

@@ -12,16 +12,18 @@ from pyspark.sql import SparkSession
 from tests.spark.runs import replay_chunk
 from tests.workflow.history import AT_ONE_TIME, CLICKS, COLUMNS, at, planned, write_clicks, write_definition
 
+from backstream.chunks.replay import replay_chunks
 from backstream.errors import SpecError
 from backstream.lake.reader import load_rows
 from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest, sum_fates
 from backstream.runs.plan import Mode, Plan
-from backstream.spark.chunk_job import replay_chunks
+from backstream.spark.engine import SparkEngine
 from backstream.workflow.audit import audit_run
 from backstream.workflow.inputs.prepare import prepare_source
 from backstream.workflow.publish import publication_text, publish_run
 from backstream.workflow.report import report_run
+from backstream.workflow.runners import SparkRunner
 
 pytestmark = pytest.mark.slow
 
@@ -88,7 +90,7 @@ def test_a_bad_row_is_answered_for_by_the_same_chunk_alone_and_together_with_oth
     definition = write_definition(tmp_path, AT_ONE_TIME)
     plans = [planned(tmp_path / each, definition, until="2024-03-04") for each in ("alone", "together")]
 
-    alone, together = replayed(spark, plans[0]), list(replay_chunks(spark, plans[1], plans[1].chunks))
+    alone, together = replayed(spark, plans[0]), list(replay_chunks(SparkEngine(spark), plans[1], plans[1].chunks))
 
     for manifests in (alone, together):
         assert [each.events_read for each in manifests] == [2, 3, 4]
@@ -279,7 +281,7 @@ def test_an_event_time_that_is_not_an_instant_is_refused(spark: SparkSession, tm
 
     definition = write_definition(tmp_path, event_time='"unix_millis(happened_at)"')
     with pytest.raises(SpecError) as caught:
-        prepare_source(definition, Home(tmp_path / "home"), lambda: spark)
+        prepare_source(definition, Home(tmp_path / "home"), SparkRunner(lambda: spark))
 
     assert str(caught.value) == (
         f"source.event_time must be an instant, got bigint from 'unix_millis(happened_at)' ({definition})\n\n"
@@ -307,7 +309,7 @@ def test_event_time_expressions_from_the_hints_work(
     )
 
     definition = write_definition(tmp_path, event_time=f'"{expression}"')
-    prepare_source(definition, Home(tmp_path / "home"), lambda: spark)
+    prepare_source(definition, Home(tmp_path / "home"), SparkRunner(lambda: spark))
     manifests = replayed(spark, planned(tmp_path, definition))
 
     assert clicks_of(staged(manifests, "")) == {"01T05:00 home": 1}

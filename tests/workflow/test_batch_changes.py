@@ -98,8 +98,8 @@ def test_files_that_are_renamed_compressed_split_or_joined_change_nothing(tmp_pa
     changes = compared(tmp_path, Batch(DAYS), Batch(after))
 
     assert changes.files == ()
-    assert changes.moves["/in/other"] == Move("/in/d1", ChangeKind.RENAMED)
-    assert changes.moves["/in/d2.gz"] == Move("/in/d2", ChangeKind.COMPRESSED)
+    assert changes.moves["/in/other"] == Move("/in/d1", ChangeKind.RENAMED, len(first))
+    assert changes.moves["/in/d2.gz"] == Move("/in/d2", ChangeKind.COMPRESSED, len(second[5:]))
 
 
 def test_a_renamed_file_with_another_record_has_changed(tmp_path: Path) -> None:
@@ -109,8 +109,8 @@ def test_a_renamed_file_with_another_record_has_changed(tmp_path: Path) -> None:
 
     assert described(changes) == {"/in/new": ("changed", {5: 1}), "/in/d2.gz": ("changed", {2880: -1})}
     assert changes.moves == {
-        "/in/new": Move("/in/d1", ChangeKind.CHANGED),
-        "/in/d2.gz": Move("/in/d2", ChangeKind.CHANGED),
+        "/in/new": Move("/in/d1", ChangeKind.CHANGED, len(after["/in/new"])),
+        "/in/d2.gz": Move("/in/d2", ChangeKind.CHANGED, len(after["/in/d2.gz"])),
     }
 
 

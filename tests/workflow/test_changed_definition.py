@@ -12,9 +12,10 @@ from backstream.errors import PlanError
 from backstream.lake.catalog import load_table, open_catalog_for_writing
 from backstream.lake.ledger import record_run
 from backstream.lake.reader import load_rows
+from backstream.lake.run_rows import ledger_row
 from backstream.runs.home import Home
 from backstream.runs.status import RunStatus
-from backstream.workflow.publish import create_run_tables, ledger_row
+from backstream.workflow.publish import create_run_tables
 
 ROWS = [(at("1 05:00"), at("1 05:01"), "A", 0, "home"), (at("1 06:00"), at("1 06:10"), "A", 1, "home")]
 

@@ -48,8 +48,8 @@ def test_doctor_reports_a_missing_java_with_the_remedy(tmp_path: Path, monkeypat
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert lines(tmp_path, "java") == [
         (
-            "fail  java         no Java runtime at JAVA_HOME=<folder>; Spark needs version 17 or newer; "
-            "install a Java 17 runtime, and set JAVA_HOME to its folder"
+            "warn  java         no Java: native tasks run in processes of this machine; "
+            "what only Spark can do is refused; install a Java 17 runtime, and set JAVA_HOME to its folder"
         )
     ]
 
@@ -71,6 +71,17 @@ def test_doctor_reports_an_overwritten_pyspark_with_the_command_to_restore_it(
     (tmp_path / "pyspark/python/lib/pyspark.zip").touch()
     used = "backstream uses the archive of pyspark, your own scripts do not"
     assert lines(tmp_path, "spark") == [f"warn  spark        {overwritten}; {used}; {remedy}"]
+
+
+def test_doctor_warns_of_a_spark_that_runs_only_native_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "spark/jars").mkdir(parents=True)
+    (tmp_path / "spark/jars/spark-core_2.12-3.5.9.jar").touch()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
+    assert lines(tmp_path, "spark") == [
+        "warn  spark        3.5.9 only runs tasks of the native engine; pip install 'pyspark>=4.0,<4.4'"
+    ]
 
 
 def test_doctor_reports_an_invalid_definition(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from tests.workflow.history import CLICKS as CLICKS_TEXT
 from tests.workflow.history import at, planned, write_clicks, write_definition
 from tests.workflow.publishing import publish_counts
 
+from backstream.chunks.replay import replay_chunks
 from backstream.definition.run_sections import Limits, Quality
 from backstream.eventtime.instants import DAY_MS, instant_ms
 from backstream.eventtime.intervals import Interval
@@ -21,7 +22,7 @@ from backstream.pages.store import PageStore
 from backstream.runs.dataset_state import DatasetState, DayIssue, DayTotals, load_day_totals, write_day_totals
 from backstream.runs.home import Home
 from backstream.runs.status import RunStatus
-from backstream.spark.chunk_job import replay_chunks
+from backstream.spark.engine import SparkEngine
 from backstream.variables import DEFINITIONS_VARIABLE
 from backstream.workflow.audit import audit_run
 from backstream.workflow.dataset_state import compute_day_totals, refresh_after_run, refresh_dataset_state
@@ -158,7 +159,7 @@ def test_the_pages_show_the_days_of_a_published_run_before_its_report(
     plan = planned(tmp_path, write_definition(tmp_path, CLICKS_TEXT + ANY_MISSING), until="2024-03-03")
     monkeypatch.setenv(DEFINITIONS_VARIABLE, str(tmp_path))
     shown = []
-    list(replay_chunks(spark, plan, plan.chunks))
+    list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
     for step in (audit_run, publish_run, report_run):
         step(plan)
         found = find_dataset(PageStore.from_home(plan.home), "backfill_clicks")

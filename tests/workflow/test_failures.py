@@ -13,7 +13,7 @@ from tests.workflow.publishing import stage_counts
 from backstream.errors import CatalogError, ContractError, LedgerError
 from backstream.eventtime.instants import DAY_MS, instant_ms
 from backstream.eventtime.intervals import Interval
-from backstream.lake.ledger import list_runs
+from backstream.lake.run_rows import list_runs
 from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest, list_unfinished_chunks
 from backstream.runs.plan import Plan

@@ -10,12 +10,13 @@ from pyspark.sql import SparkSession
 from tests.spark.histories import DAY_ONE_MS, Row, definition_of, random_history, write_history
 from tests.spark.runs import planned
 
+from backstream.chunks.replay import replay_chunks
 from backstream.lake.catalog import open_catalog_for_reading
 from backstream.lake.reader import content_hash, load_rows
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.results import Audit, Verdict
-from backstream.spark.chunk_job import replay_chunks
+from backstream.spark.engine import SparkEngine
 from backstream.workflow.audit import audit_run
 from backstream.workflow.history import describe_difference, diff_run
 from backstream.workflow.publish import create_run_tables, publish_run
@@ -42,7 +43,7 @@ def run(spark: SparkSession, folder: Path, aggregates: dict[str, str]) -> tuple[
     )
     plan = planned(folder, content, Mode.REPLAY, since=0, until=3)
     create_run_tables(plan)
-    list(replay_chunks(spark, plan, plan.chunks))
+    list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
     audit = audit_run(plan)
     publish_run(plan)
     return plan, audit

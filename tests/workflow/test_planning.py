@@ -82,7 +82,7 @@ def test_a_column_that_no_file_has_is_named_with_those_there_are(tmp_path: Path)
 
     assert refusal(tmp_path, SpecError, event_time='"at"', clicks='"sum(hits)"') == (
         "2 problems in FOLDER/clicks.toml"
-        "\n  source.event_time names 'at', which is not a column, in 'at'"
+        "\n  source.event_time names 'at', which is not a column"
         "\n  aggregates.clicks names 'hits', which is not a column, in 'sum(hits)'"
         "\n\nhint: the source has happened_at, arrived_at, origin, seq, page"
     )

@@ -52,7 +52,7 @@ def clicks(seed: int = 1, pages: int = PAGES, prefix: str = "page") -> list[Clic
     return found
 
 
-def no_spark() -> Any:
+def no_spark(_: str) -> Any:
     """Fail: DuckDB computes the sample."""
     raise AssertionError
 

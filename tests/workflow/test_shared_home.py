@@ -17,6 +17,7 @@ from backstream.variables import CACHE_VARIABLE, SHARED_HOME_VARIABLE, WAREHOUSE
 from backstream.workflow.inputs.prepare import prepare_source
 from backstream.workflow.plan.plan_request import PlanRequest
 from backstream.workflow.plan.planning import plan_run
+from backstream.workflow.runners import SparkRunner
 
 SOURCE = f"s3://{BUCKET}/clicks"
 IN_STORE = CLICKS.replace("{folder}/data", SOURCE)
@@ -50,7 +51,7 @@ def apart(tmp_path: Path, s3: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         (
             IN_STORE.replace('"tumbling"', '"session"').replace("size =", "gap ="),
             Mode.RECOMPUTE,
-            "Spark finds the ends of sessions",
+            "tasks exchange parts of sessions on a disk",
         ),
         (IN_STORE + '[derive_after]\ntwice = "clicks * 2"\n', Mode.RECOMPUTE, "Spark computes [derive_after]"),
         (IN_STORE + '[having]\ncondition = "clicks > 1"\n', Mode.RECOMPUTE, "Spark evaluates [having]"),
@@ -60,9 +61,11 @@ def apart(tmp_path: Path, s3: Store, monkeypatch: pytest.MonkeyPatch) -> None:
             "Spark computes the firings (backfill.keep_firings)",
         ),
         (
-            IN_STORE.replace('delay = "10m"', 'delay = "10m"\nemit = "on_event"'),
+            IN_STORE.replace(
+                'strategy = "bounded_out_of_orderness"', 'strategy = "punctuated"\nmarker = "upper(page) = \'X\'"'
+            ),
             Mode.REPLAY,
-            "Spark computes these watermarks from all records ([watermark])",
+            "watermark.marker is an expression of Spark: upper(page) = 'X'",
         ),
     ],
 )
@@ -109,7 +112,7 @@ def test_the_input_is_read_where_it_is(tmp_path: Path) -> None:
     def no_session() -> NoReturn:
         pytest.fail("Spark was started")
 
-    assert prepare_source(definition, home, no_session) is None
+    assert prepare_source(definition, home, SparkRunner(no_session)) is None
     plan = planned(tmp_path, definition)
 
     (file,) = plan.inputs

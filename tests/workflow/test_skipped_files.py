@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from tests.source.days import BAD_PAGE, SKIP, damage_pages, write_days
 from tests.workflow.history import CLICKS, COLUMNS, at, planned, write_clicks, write_definition
 
+from backstream.chunks.replay import replay_chunks
 from backstream.definition.loader import load_definition, parse_definition
 from backstream.errors import QualityError
 from backstream.eventtime.instants import instant_ms
@@ -23,7 +24,7 @@ from backstream.runs.plan import Plan
 from backstream.runs.results import Audit, CheckOutcome, Verdict
 from backstream.source.files import inspect_files, list_source_files
 from backstream.source.key_index import KeyIndex, KeySlice
-from backstream.spark.chunk_job import replay_chunks
+from backstream.spark.engine import SparkEngine
 from backstream.workflow.audit import audit_run
 from backstream.workflow.late_data.stale import find_stale_days
 from backstream.workflow.plan.plan_request import PlanRequest
@@ -38,7 +39,7 @@ SKIPPED, GONE = "no input file was skipped", "every input file of earlier runs s
 
 def run(spark: SparkSession, plan: Plan) -> Audit:
     """Replay, audit, publish and report a run."""
-    list(replay_chunks(spark, plan, plan.chunks))
+    list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
     audit = audit_run(plan)
     publish_run(plan)
     report_run(plan)

@@ -19,10 +19,13 @@ from backstream.errors import PlanError, SpecError
 from backstream.eventtime.instants import DAY_MS, instant_ms, instant_text
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.windows import TimeWindow
+from backstream.pages.store import PageStore
+from backstream.pages.views import windows_page
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
 from backstream.source.files import SourceFiles, inspect_files
 from backstream.source.key_index import KeyIndex
+from backstream.workflow.dataset_state import refresh_dataset_state
 from backstream.workflow.late_data.stale import find_stale_days
 from backstream.workflow.late_data.staleness import Staleness, list_reasons
 from backstream.workflow.plan.plan_request import PlanRequest
@@ -214,8 +217,15 @@ def test_a_renamed_file_makes_no_day_stale(tmp_path: Path) -> None:
             "path": f"{tmp_path}/data/second.parquet",
             "path_before": f"{tmp_path}/data/2.parquet",
             "change": "renamed",
+            "records": sum(each[0].day == 2 for each in FIRST),
         }
     ]
+    home = Home(tmp_path / "home")
+    (line,) = refresh_dataset_state(tmp_path / "clicks.toml", home).moves
+    assert line == (
+        f"renamed: {tmp_path}/data/2.parquet is now {tmp_path}/data/second.parquet, with the same 4 records"
+    )
+    assert f"R{line[1:]}" in windows_page(PageStore.from_home(home), "backfill_clicks", may_run=True).html
 
 
 def test_a_file_that_is_written_again_makes_the_days_of_its_old_and_new_records_stale(tmp_path: Path) -> None:

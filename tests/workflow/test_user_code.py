@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from tests.spark.histories import DAY_ONE_MS, Row, definition_of, random_history, write_history
 from tests.spark.runs import planned, rows, toml_value
 
+from backstream.chunks.replay import replay_chunks
 from backstream.eventtime.instants import HOUR_MS
 from backstream.lake.diff import ADDED, CHANGED
 from backstream.lake.reader import load_rows
@@ -19,13 +20,14 @@ from backstream.quality.gx_adapter import import_library
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.results import Audit, Publication
-from backstream.spark.chunk_job import replay_chunks
+from backstream.spark.engine import SparkEngine
 from backstream.workflow.audit import audit_run
 from backstream.workflow.history import diff_run
 from backstream.workflow.inputs.prepare import prepare_source
 from backstream.workflow.late_data.stale import find_stale_days
 from backstream.workflow.publish import create_run_tables, publication_text, publish_run
 from backstream.workflow.report import report_run
+from backstream.workflow.runners import SparkRunner
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +59,7 @@ def run(spark: SparkSession, folder: Path, sections: dict[str, Any]) -> tuple[Pl
         del content["lateness"]
     plan = planned(folder, content, Mode.REPLAY, since=0, until=3)
     create_run_tables(plan)
-    list(replay_chunks(spark, plan, plan.chunks))
+    list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
     import_library()
     audit_run(plan)
     publication = publish_run(plan)
@@ -185,10 +187,10 @@ def test_code_reads_the_columns_of_a_prepared_source(
     }
     path = tmp_path / "events.toml"
     path.write_text("".join(f"{key} = {toml_value(value)}\n" for key, value in content.items()))
-    prepare_source(path, Home(tmp_path / "home"), lambda: spark)
+    prepare_source(path, Home(tmp_path / "home"), SparkRunner(lambda: spark))
     plan = planned(tmp_path, content, Mode.RECOMPUTE, since=0, until=1)
 
-    manifests = list(replay_chunks(spark, plan, plan.chunks))
+    manifests = list(replay_chunks(SparkEngine(spark), plan, plan.chunks))
 
     names = next(iter(section.values()))["columns"]
     assert sorted(tuple(row[name] for name in names) for row in rows(manifests, "")) == expected

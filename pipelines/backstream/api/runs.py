@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING
 from backstream.api.arguments import RangeEnd, api_request, load_run_plan, mode_of, open_home
 from backstream.errors import SpecError
 from backstream.eventtime.intervals import require_range_of_days
-from backstream.runs.choices import RunChoices
+from backstream.runs.choices import RunChoices, RunnerName
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.results import Audit, Publication
 from backstream.text import text_logger
 from backstream.workflow.execution import (
     RunObserver,
-    SparkStart,
     execute_run,
     prepare_for_run,
     run_range,
-    spark_on_demand,
 )
+from backstream.workflow.runners import choose_runner, runner_on_demand, start_runner
 
 if TYPE_CHECKING:
     from backstream.lake.publication.rollback import RollbackResult
@@ -140,8 +139,8 @@ def preview(
     request = api_request(choices, definition, (since, until), time_zone, home)
     require_range_of_days(request.interval)
     prepare_for_run(request, log.info)
-    with spark_on_demand(request.definition) as start:
-        return preview_run(request, start, keys)
+    with runner_on_demand(request.definition, choose_runner(request.definition)) as runner:
+        return preview_run(request, runner.session, keys)
 
 
 def run(  # noqa: PLR0913 - each is an option
@@ -155,6 +154,7 @@ def run(  # noqa: PLR0913 - each is an option
     allow_unsealed: bool = False,
     gate_override: str = "",
     replan: bool = False,
+    runner: str | None = None,
     home: str | Path | None = None,
 ) -> RunResult:
     """Plan a range, replay it on the cores of this machine, audit it, publish it, and write its report.
@@ -172,6 +172,7 @@ def run(  # noqa: PLR0913 - each is an option
         allow_unsealed: whether days that are not sealed yet may be published.
         gate_override: reason for a publication although the quality gate fails; empty: no publication.
         replan: whether to create a new plan instead of resuming an interrupted run.
+        runner: `spark`, or `local` for processes of this machine without Java; None: that of the definition.
         home: home folder; by default `$BACKSTREAM_HOME`, or `.backstream` in the working directory.
 
     Raises:
@@ -187,7 +188,15 @@ def run(  # noqa: PLR0913 - each is an option
         gate_override=gate_override.strip(),
     )
     request = api_request(choices, definition, (since, until), time_zone, home)
-    return _load_result(run_range(request, _Log(), is_replan=replan))
+    return _load_result(run_range(request, _Log(), runner_name=_runner_name(runner), is_replan=replan))
+
+
+def _runner_name(text: str | None) -> RunnerName | None:
+    try:
+        return None if text is None else RunnerName(text)
+    except ValueError:
+        msg = f"runner must be {' or '.join(map(repr, map(str, RunnerName)))}, got {text!r}"
+        raise SpecError(msg) from None
 
 
 def execute(plan: Plan) -> RunResult:
@@ -204,7 +213,8 @@ def execute(plan: Plan) -> RunResult:
     from backstream.workflow.resume import require_resumable
 
     require_resumable(plan, hint="create a new plan")
-    execute_run(plan, SparkStart(Path(plan.definition_path)), _Log())
+    definition = Path(plan.definition_path)
+    execute_run(plan, start_runner(definition, choose_runner(definition)), _Log())
     return _load_result(plan)
 
 

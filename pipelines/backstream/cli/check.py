@@ -59,10 +59,10 @@ def _print_sample(path: Path, limit: int, home: Home) -> None:
     from backstream.cli.output import print_rows
     from backstream.spark.failures import silence_java_traces
     from backstream.workflow.checks.check_sample import check_sample
-    from backstream.workflow.execution import SparkStart
+    from backstream.workflow.runners import SparkStart
 
     starting = SparkStart(path)
-    spark = starting.session()
+    spark = starting.session("a sample is computed by Spark")
     silence_java_traces(spark)
     found = check_sample(spark, path, limit, home)
     print_text(f"\nrecords: {min(_RECORDS_SHOWN, found.records.num_rows)} of {found.read:,} in the sample")

@@ -1,4 +1,4 @@
-"""Define the commands `advise`, `conformance`, and `definition-schema`."""
+"""Define the commands `advise`, `conformance`, `keep-batches`, and `definition-schema`."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ from backstream.runs.home import Home
 from backstream.text import print_text
 
 if TYPE_CHECKING:
-    from backstream.conformance.cases import Case
-    from backstream.conformance.comparison import Engine
+    from backstream.conformance.comparison import AnyCase, Engine
     from backstream.conformance.run_engine import ReplayResult
     from backstream.eventtime.delay_analysis import DelayAdvice
     from backstream.workflow.advise import AdviceRequest
@@ -122,7 +121,7 @@ def conformance(
     ],
     engine: Annotated[ConformanceEngine, typer.Option(help="Engine to test")] = ConformanceEngine.REFERENCE,
 ) -> None:
-    """Compare an engine with recorded output of Apache Flink.
+    """Compare an engine with recorded output of Apache Flink, or of jobs of Spark Structured Streaming.
 
     The reference engine runs each record in plain Python. The other two run each case as `backstream run` does:
     files, a definition, a plan, and its replay.
@@ -146,6 +145,27 @@ def conformance(
             raise typer.Exit(1)
 
 
+@app.command("keep-batches")
+def keep_batches_command(
+    checkpoint: Annotated[str, typer.Argument(help="Folder or address of the checkpoint of a streaming query")],
+    to: Annotated[str, typer.Option(help="Folder or address for the batches")],
+    progress: Annotated[
+        list[str] | None, typer.Option(help="File of progress reports, or an event log; repeatable")
+    ] = None,
+) -> None:
+    """Copy the batches of a job of Structured Streaming out of its checkpoint, before Spark removes them.
+
+    Spark keeps the last 100 batches. Each call copies the batches that have ended since the last call, and names
+    those that were lost before. A job may write its checkpoint meanwhile.
+
+    Example: `backstream keep-batches s3://jobs/clicks/checkpoint --to s3://archive/clicks-batches`
+    """
+    from backstream.structured_streaming.kept_batches import keep_batches
+
+    with report_errors():
+        print_text(keep_batches(checkpoint, to, progress or ()))
+
+
 @app.command()
 def definition_schema() -> None:
     """Print the JSON schema of definitions, for editors that complete and check TOML.
@@ -165,7 +185,7 @@ def _load_engine(engine: ConformanceEngine) -> Engine:
     return partial(_run_with_progress, engine.value)
 
 
-def _run_with_progress(engine: str, cases: Sequence[Case]) -> list[ReplayResult | BackstreamError]:
+def _run_with_progress(engine: str, cases: Sequence[AnyCase]) -> list[ReplayResult | BackstreamError]:
     """Run cases in several processes, with a progress bar."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -173,7 +193,8 @@ def _run_with_progress(engine: str, cases: Sequence[Case]) -> list[ReplayResult 
     from backstream.conformance.workers import run_in_workers
     from backstream.spark.java import require_java
 
-    require_java()  # before the progress bar appears
+    if engine == "spark":
+        require_java()  # before the progress bar appears
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
         bar = progress.add_task(f"cases on {engine}", total=len(cases))

@@ -14,7 +14,7 @@ from backstream.eventtime.instants import duration_ms, instant_ms
 from backstream.eventtime.intervals import Interval
 from backstream.runs.home import Home
 from backstream.runs.store import Runs
-from backstream.text import RowFormat, print_text
+from backstream.text import ReadingEngine, RowFormat, print_text
 from backstream.workflow.requested_range import parse_open_range
 
 DATASET_HELP = "Name of a dataset, or name or file of its definition, e.g., `flights`"
@@ -59,6 +59,25 @@ def show(
         with history.load_dataset_rows(home, name, interval, as_of, max_rows(form, limit)) as rows:
             print_text(f"{name}  {rows.state or 'nothing was published yet'}", file=sys.stderr)
             print_rows(rows.days, form, limit)
+
+
+@app.command()
+def connect(
+    name: Annotated[
+        str, typer.Argument(metavar="DATASET", help=f"{DATASET_HELP}; or a table, e.g., `flights__metrics`")
+    ],
+    engine: Annotated[ReadingEngine, typer.Option(help="Engine that will read the table")],
+) -> None:
+    """Print what to paste into another engine to read a published table.
+
+    It names the variables of secrets, and contains none.
+
+    Example: `backstream connect flights --engine spark`
+    """
+    from backstream.lake.connect import connection_text
+
+    with report_errors():
+        print_text(connection_text(Home.from_environment(), dataset_name(name), engine), end="")
 
 
 @app.command("diff")
@@ -177,19 +196,13 @@ def known_dataset(text: str) -> str | None:
     """
     from backstream.definition.loader import load_definition
 
-    if _is_dataset(Home.from_environment(), text):
+    if Home.from_environment().has_dataset(text):
         return text
     try:
         path = find_definition(text)
     except SpecError:
         return None
     return dataset_of_file(path) or load_definition(path).name
-
-
-def _is_dataset(home: Home, name: str) -> bool:
-    """Return whether a home has runs or requests of a dataset."""
-    folders = home.run(name, "").path, home.requests(name)
-    return name.isidentifier() and any(folder.is_dir() for folder in folders)
 
 
 def _run_id(home: Home, text: str, since: str | None, until: str | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -84,7 +85,7 @@ def init(
             file = to or Path(f"{name}.toml")
             _require_new(file, is_forced=force)
             evidence = examine_archive(location, preset, event_time)
-            _write_definition(evidence, name, file, is_asking=not yes)
+            _write_definition(evidence, name, file, is_asking=not yes, is_named=event_time is not None)
         elif name == _AIRFLOW:
             _write_dag_file()
         elif name or location:
@@ -115,14 +116,14 @@ def _write_dag_file() -> None:
         print_text("\n".join(["", "missing:", *(f"  {line}" for line in lacking)]))
 
 
-def _write_definition(evidence: Evidence, name: str, file: Path, *, is_asking: bool) -> None:
+def _write_definition(evidence: Evidence, name: str, file: Path, *, is_asking: bool, is_named: bool) -> None:
     from backstream.source.archive.definition_text import write_definition_text
     from backstream.source.archive.evidence import evidence_lines
 
     is_asking = is_asking and sys.stdin.isatty()
     if is_asking:
         print_text("\n".join(evidence_lines(evidence)), end="\n\n")
-    evidence, settings = _ask(evidence, name, is_asking=is_asking)
+    evidence, settings = _ask(evidence, name, is_asking=is_asking, is_named=is_named)
     text = write_definition_text(evidence, settings)
     if not is_asking:
         print_text("\n".join(evidence_lines(evidence)), end="\n\n")
@@ -136,12 +137,39 @@ def _require_new(file: Path, *, is_forced: bool) -> None:
         raise SpecError(msg)
 
 
-def _ask(evidence: Evidence, name: str, *, is_asking: bool) -> tuple[Evidence, Settings]:
+def _without_doubts(evidence: Evidence, *, is_named: bool) -> Evidence:
+    """Return the evidence without times of which several patterns are equally likely.
+
+    If the user names the event time, its pattern becomes a line to complete, and such an arrival time is left out.
+
+    Raises:
+        SpecError: with the patterns, if the user does not name the event time.
+    """
+    for key, time in (("event_time", evidence.event_time), ("arrival_time", evidence.arrival_time)):
+        if time is None or time.pattern is None or time.is_order_shown:
+            continue
+        if not is_named:
+            path, example, readings = _readings(time)
+            msg = (
+                f"the values of {path!r}, e.g., {example!r}, do not show their pattern (--yes): it is"
+                f" {' or '.join(readings)}\n\n"
+                f"hint: set source.{key}_pattern: without --yes, init asks for it;"
+                f" `--event-time {evidence.event_time.column.path}` writes a definition with this line to complete"
+            )
+            raise SpecError(msg)
+        if key == "event_time":
+            evidence = evidence.with_time(replace(time, lacks="pattern"))
+        else:
+            evidence = evidence.with_choice("arrival_time", None)
+    return evidence
+
+
+def _ask(evidence: Evidence, name: str, *, is_asking: bool, is_named: bool) -> tuple[Evidence, Settings]:
     """Return the evidence and the settings with the answers of the user."""
     from backstream.source.archive.definition_text import Settings
 
     if not is_asking:
-        return evidence, Settings(name)
+        return _without_doubts(evidence, is_named=is_named), Settings(name)
     for role in _QUESTIONS:
         choice = getattr(evidence.roles, role)
         if not choice.is_certain and choice.candidates:
@@ -164,16 +192,21 @@ def _ask_column(role: str, choice: Choice) -> str | None:
 
 def _ask_pattern(time: SampledTime) -> str:
     """Return the pattern of a time whose order of day and month the values do not show."""
+    path, example, readings = _readings(time)
+    number = _ask_number(f"Which pattern has {path}, e.g., {example!r}?", readings, 1)
+    return (time, *time.rivals)[number - 1].pattern or ""
+
+
+def _readings(time: SampledTime) -> tuple[str, str, list[str]]:
+    """Return the column of a time, an example, and what each fitting pattern makes of it."""
     from backstream.eventtime.instants import instant_text
     from backstream.source.archive.sampled import shown_text
 
-    fitting = [time, *time.rivals]
-    path, example = shown_text(time.column.path), shown_text(time.column.present[0])
     readings = [
-        f"{each.pattern}, so that the first time is {instant_text(each.present_ms[0])}" for each in fitting
+        f"{each.pattern}, so that the first time is {instant_text(each.present_ms[0])}"
+        for each in (time, *time.rivals)
     ]
-    number = _ask_number(f"Which pattern has {path}, e.g., {example!r}?", readings, 1)
-    return fitting[number - 1].pattern or ""
+    return shown_text(time.column.path), shown_text(time.column.present[0]), readings
 
 
 def _ask_number(question: str, answers: Sequence[str], default: int) -> int:

@@ -181,7 +181,6 @@ def _day_line(state: DayState) -> str:
 
 
 _RANGES_SHOWN = 3
-_FILES_SHOWN = 3
 
 
 @app.command()
@@ -263,11 +262,8 @@ def _stale_day_lines(day: StaleDay, staleness: Staleness) -> Iterator[str]:
 
 def _moved_lines(staleness: Staleness) -> Iterator[str]:
     """Yield the files that were only renamed or compressed, which makes no day stale."""
-    for number, (path, move) in enumerate(sorted(staleness.moves.items())):
-        if number == _FILES_SHOWN:
-            yield f"and {len(staleness.moves) - number:,} more renamed or compressed files"
-            return
-        if not number:
-            yield ""
-        names = (visible_line(str(each)) for each in (move.path_before, path))
-        yield f"{move.kind}: {' is now '.join(names)}, with the same records"
+    from backstream.workflow.late_data.staleness import list_moves
+
+    if staleness.moves:
+        yield ""
+    yield from map(visible_line, list_moves(staleness.moves))

@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import date, datetime
+from datetime import date, datetime, time
 from decimal import Decimal
 from itertools import chain, islice
 from math import isfinite
@@ -91,7 +91,7 @@ def _column_text(column: pa.Array, to_text: Callable[[Any], str]) -> pa.Array:
 
 def _csv_text(value: object) -> str:
     """Return a value as a CSV cell, in quotes if it contains a delimiter."""
-    text = str(_plain(value))
+    text = _value_text(_plain(value))
     if value == "":
         return '""'  # an empty cell is null
     return '"' + text.replace('"', '""') + '"' if _SPECIAL.search(text) else text
@@ -118,10 +118,21 @@ def _plain_rows(tables: Iterable[pa.Table]) -> Iterator[Mapping[str, Any]]:
 
 
 def _plain(value: object) -> object:
-    """Return a value that JSON can represent; instants get a `Z`, and decimals, `nan`, and `inf` become text."""
+    """Return a value that JSON can represent; instants get a `Z`, and decimals, `nan`, and `inf` become text.
+
+    Bytes become hexadecimal digits, and a decimal has no exponent.
+    """
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
     if isinstance(value, datetime):
         return instant_text(epoch_ms(value))
-    is_text = isinstance(value, date | Decimal) or (isinstance(value, float) and not isfinite(value))
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, bytes):
+        return value.hex()
+    is_text = isinstance(value, date | time) or (isinstance(value, float) and not isfinite(value))
     return str(value) if is_text else value
 
 
@@ -142,4 +153,9 @@ def _print_table(rows: Iterator[Mapping[str, Any]], limit: int) -> None:
 
 
 def _cell(value: object) -> str:
-    return "" if value is None else visible_line(str(value))
+    return "" if value is None else visible_line(_value_text(value))
+
+
+def _value_text(value: object) -> str:
+    """Return a plain value as text; lists, structs, and booleans as JSON."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict | bool) else str(value)

@@ -26,8 +26,8 @@ from backstream.errors import SpecError
 from backstream.eventtime.intervals import require_range_of_days
 from backstream.runs.choices import RunChoices
 from backstream.text import print_text
-from backstream.workflow.execution import spark_on_demand
 from backstream.workflow.requested_range import parse_range
+from backstream.workflow.runners import choose_runner, runner_on_demand
 
 
 @app.command("preview")
@@ -63,8 +63,8 @@ def preview_command(
         prepare_request(request)
         if requested.local_days:
             print_text(f"notice: {requested.local_days.describe}", file=sys.stderr)
-        with spark_on_demand(request.definition) as start_spark:
-            found = preview_run(request, start_spark, share)
+        with runner_on_demand(request.definition, choose_runner(request.definition)) as runner:
+            found = preview_run(request, runner.session, share)
         print(json.dumps(found.as_json(), indent=1) if form is OutputFormat.JSON else found)
 
 

@@ -28,20 +28,19 @@ from backstream.cli.prepare import prepare_request
 from backstream.definition.folder import find_definition
 from backstream.errors import SpecError
 from backstream.eventtime.intervals import require_range_of_days
-from backstream.runs.choices import RunChoices
+from backstream.runs.choices import RunChoices, RunnerName
 from backstream.runs.home import Home
 from backstream.runs.plan import Plan
 from backstream.text import print_text
 from backstream.workflow.execution import (
     ProgressCallback,
     RunObserver,
-    SparkStart,
     execute_run,
     run_range,
-    spark_on_demand,
 )
 from backstream.workflow.plan.plan_request import PlanRequest
 from backstream.workflow.requested_range import RequestedRange, parse_range
+from backstream.workflow.runners import Runner, choose_runner, runner_on_demand, start_runner
 
 StaleOption = Annotated[bool, typer.Option("--stale", help="Run all days that late data made stale")]
 UnsealedOption = Annotated[
@@ -54,6 +53,13 @@ GateOverrideOption = Annotated[
     str,
     typer.Option(
         help='Publish although the quality gate fails. The value is the reason, e.g., "the source lost 9 February"'
+    ),
+]
+RunnerOption = Annotated[
+    RunnerName | None,
+    typer.Option(
+        help="Where the work runs: on Spark, or in processes of this machine, which need no Java."
+        " By default backfill.runner of the definition"
     ),
 ]
 ReplanOption = Annotated[
@@ -75,7 +81,7 @@ def plan_command(  # noqa: PLR0913, PLR0917 - each is an option
         typer.Option("--preview", help="Also show the rows that the run would change, as `backstream preview`"),
     ] = False,
 ) -> None:
-    """Create a plan and list its chunks. No table is created or changed.
+    """Create a plan and list its chunks. No table is changed; a catalog that chooses locations gets empty tables.
 
     Example: `backstream plan flights --since 2013-02-01 --until 2013-03-01 --mode replay`
     """
@@ -95,8 +101,8 @@ def plan_command(  # noqa: PLR0913, PLR0917 - each is an option
         if preview:
             from backstream.workflow.preview.preview import preview_plan
 
-            with spark_on_demand(request.definition) as start_spark:
-                print_text(f"\n{preview_plan(planned, request.home, start_spark)}")
+            with runner_on_demand(request.definition, choose_runner(request.definition)) as runner:
+                print_text(f"\n{preview_plan(planned, request.home, runner.session)}")
 
 
 @app.command("run")
@@ -111,6 +117,7 @@ def run_command(  # noqa: PLR0913, PLR0917 - each is an option
     stale: StaleOption = False,
     allow_unsealed: UnsealedOption = False,
     gate_override: GateOverrideOption = "",
+    runner: RunnerOption = None,
 ) -> None:
     """Plan a range, replay it on this machine, audit it, publish it, and write the report.
 
@@ -133,10 +140,11 @@ def run_command(  # noqa: PLR0913, PLR0917 - each is an option
             if time_zone:
                 msg = "--stale finds its ranges by itself, in UTC days; it cannot be combined with --time-zone"
                 raise SpecError(msg)
-            _run_stale(definition, (since, until), choices)
+            _run_stale(definition, (since, until), choices, runner)
             return
         requested = parse_range(*_require_both(since, until), time_zone, OPTION_NAMES)
-        run_range(cli_request(choices, definition, requested), _Terminal(), is_replan=replan)
+        request = cli_request(choices, definition, requested)
+        run_range(request, _Terminal(), runner_name=runner, is_replan=replan)
 
 
 def cli_request(choices: RunChoices, definition: str, requested: RequestedRange) -> PlanRequest:
@@ -153,7 +161,9 @@ def _require_both(since: str | None, until: str | None) -> tuple[str, str]:
     return since, until
 
 
-def _run_stale(definition: str, limits: tuple[str | None, str | None], choices: RunChoices) -> None:
+def _run_stale(
+    definition: str, limits: tuple[str | None, str | None], choices: RunChoices, runner: RunnerName | None
+) -> None:
     """Run each range of stale days as a run of its own."""
     from backstream.workflow.plan.allowed_ranges import is_possible_range
     from backstream.workflow.plan.planning import plan_run
@@ -172,9 +182,9 @@ def _run_stale(definition: str, limits: tuple[str | None, str | None], choices: 
         print_text(f"{staleness.dataset}: none of {staleness.published_days} published days is stale")
     for interval, published_mode in ranges:
         print_text(f"stale: {staleness.dataset} {interval}", file=sys.stderr)
-        spark = SparkStart(path)
+        started = start_runner(path, choose_runner(path, runner))
         of_range = replace(choices, mode=choices.mode or published_mode, reason=choices.reason or "late data")
-        execute_run(plan_run(cli_request(of_range, definition, RequestedRange(interval))), spark, _Terminal())
+        execute_run(plan_run(cli_request(of_range, definition, RequestedRange(interval))), started, _Terminal())
 
 
 class _Terminal(RunObserver):
@@ -208,7 +218,7 @@ class _Terminal(RunObserver):
         count = (BarColumn(), MofNCompleteColumn())
         time = (TimeElapsedColumn(), TextColumn("eta"), TimeRemainingColumn())
         with Progress(TextColumn("{task.description:<28}"), *count, *time, console=self._console) as progress:
-            bar = progress.add_task("starting Spark", total=stages)
+            bar = progress.add_task("starting", total=stages)
             yield lambda label, finished: progress.update(bar, description=label, completed=finished)
 
     def on_published(self, plan: Plan) -> None:
@@ -218,6 +228,6 @@ class _Terminal(RunObserver):
         print_text(publication_text(plan))
 
 
-def run_plan(planned: Plan, spark: SparkStart) -> None:
+def run_plan(planned: Plan, runner: Runner) -> None:
     """Replay, audit, and publish a plan, and print the result."""
-    execute_run(planned, spark, _Terminal())
+    execute_run(planned, runner, _Terminal())

@@ -43,6 +43,10 @@ class Case:
     timers: RepeatingTimers | None = None
 
 
+Pairs = Mapping[str, tuple[Any, Any]]
+"""The recorded value and the value of an engine, by what they are. An engine's None: it does not compute it."""
+
+
 class UnsupportedCaseError(BackstreamError):
     """The engine does not support this case."""
 
@@ -73,9 +77,10 @@ def _parse_line(line: str, where: str) -> dict[str, Any]:
     except ValueError as error:
         msg = f"conformance case is not JSON: {error} ({where})"
         raise SpecError(msg) from error
-    parts = [content.get(part) for part in ("case", "flink")] if isinstance(content, dict) else [None]
+    names = ("case", "spark" if isinstance(content, dict) and "spark" in content else "flink")
+    parts = [content.get(name) for name in names] if isinstance(content, dict) else [None]
     if not all(isinstance(part, dict) for part in parts):
-        msg = f"conformance case must be an object with the objects `case` and `flink` ({where})"
+        msg = f"conformance case must be an object with the objects `case`, and `flink` or `spark` ({where})"
         raise SpecError(msg)
     return dict(content)
 

@@ -1,4 +1,4 @@
-"""Compare the results of an engine with those of Flink, and count the cases that agree."""
+"""Compare the results of an engine with those of Flink or Spark, and count the cases that agree."""
 
 from __future__ import annotations
 
@@ -7,27 +7,28 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from backstream.conformance.cases import Case, UnsupportedCaseError, parse_case
+from backstream.conformance.cases import Case, Pairs, UnsupportedCaseError, parse_case
+from backstream.conformance.recorded_jobs import JobCase, parse_job
 from backstream.errors import BackstreamError, SpecError
 
-Pairs = Mapping[str, tuple[Any, Any]]
-"""The value of Flink and the value of an engine, by what they are. An engine's None: it does not compute it."""
+AnyCase = Case | JobCase
+"""A recorded stream of Flink, or a recorded job of Spark."""
 
 
 class EngineResult(Protocol):
     """The result of an engine for a case."""
 
-    def pairs(self, case: Case, flink: Mapping[str, Any]) -> Pairs:
-        """Return what is compared with Flink."""
+    def pairs(self, case: Any, recorded: Mapping[str, Any], /) -> Pairs:
+        """Return what is compared with the recording of a case."""
 
 
-Engine = Callable[[Sequence[Case]], Sequence[EngineResult | BackstreamError]]
+Engine = Callable[[Sequence[AnyCase]], Sequence[EngineResult | BackstreamError]]
 """A function that runs cases; the result of a failed case is its error, at the same position."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """The number of cases that agree with Flink, a line for each that differs, and why others did not run."""
+    """The number of cases that agree with the recording, a line for each other one, and why some did not run."""
 
     agree: int = 0
     differ: list[str] = field(default_factory=list)
@@ -45,16 +46,16 @@ class Tally:
 
 
 def find_difference(lines: Sequence[Mapping[str, Any]], engine: Engine) -> Tally:
-    """Run every case on an engine and compare the results with those of Flink.
+    """Run every case on an engine and compare the results with the recorded ones.
 
     Raises:
         SpecError: when a case lacks a part, or a part has another type.
     """
-    cases = [_parse_or_error(line["case"]) for line in lines]
-    results = iter(engine([case for case in cases if isinstance(case, Case)]))
+    cases = [_parse_or_error(line) for line in lines]
+    results = iter(engine([case for case in cases if isinstance(case, AnyCase)]))
     tally = Tally()
     for line, case in zip(lines, cases, strict=True):
-        result = next(results) if isinstance(case, Case) else case
+        result = next(results) if isinstance(case, AnyCase) else case
         try:
             _count(tally, line, case, result)
         except (KeyError, TypeError, AttributeError) as error:
@@ -62,13 +63,13 @@ def find_difference(lines: Sequence[Mapping[str, Any]], engine: Engine) -> Tally
     return tally
 
 
-def _parse_or_error(case: Mapping[str, Any]) -> Case | BackstreamError:
+def _parse_or_error(line: Mapping[str, Any]) -> AnyCase | BackstreamError:
     try:
-        return parse_case(case)
+        return parse_job(line) if "spark" in line else parse_case(line["case"])
     except BackstreamError as error:
         return error
     except (KeyError, TypeError, AttributeError) as error:
-        raise _malformed_error(case, error) from error
+        raise _malformed_error(line["case"], error) from error
 
 
 def _malformed_error(case: Mapping[str, Any], error: Exception) -> SpecError:
@@ -76,19 +77,19 @@ def _malformed_error(case: Mapping[str, Any], error: Exception) -> SpecError:
 
 
 def _count(
-    tally: Tally, line: Mapping[str, Any], case: Case | BackstreamError, result: EngineResult | BackstreamError
+    tally: Tally, line: Mapping[str, Any], case: AnyCase | BackstreamError, result: EngineResult | BackstreamError
 ) -> None:
-    flink, difference = line["flink"], None
+    recorded, difference = line.get("flink", line.get("spark")), None
     if isinstance(result, UnsupportedCaseError):
         tally.unsupported[str(result)] += 1
         return
     if isinstance(case, BackstreamError) or isinstance(result, BackstreamError):
-        if "error" not in flink:
+        if "error" not in recorded:
             difference = f"raised {type(result).__name__}: {result}"
-    elif "error" in flink:
-        difference = f"Flink fails with {flink['error']!r}, this engine does not"
+    elif "error" in recorded:
+        difference = f"Flink fails with {recorded['error']!r}, this engine does not"
     else:
-        difference = next(_list_differences(result.pairs(case, flink)), None)
+        difference = next(_list_differences(result.pairs(case, recorded)), None)
     if difference:
         tally.differ.append(f"differs: {line['case'].get('name', '?')}: {difference}")
     else:
@@ -96,18 +97,18 @@ def _count(
 
 
 def _list_differences(pairs: Pairs) -> Iterator[str]:
-    for name, (flink_value, own_value) in pairs.items():
-        if own_value is not None and flink_value != own_value:
-            yield f"{name}: {_difference_text(flink_value, own_value)}"
+    for name, (recorded, own) in pairs.items():
+        if own is not None and recorded != own:
+            yield f"{name}: {_difference_text(recorded, own)}"
 
 
-def _difference_text(flink: Any, own: Any) -> str:
-    if isinstance(flink, Mapping):
-        place = next(place for place in sorted({*flink, *own}) if flink.get(place) != own.get(place))
-        return f"at {place} Flink {flink.get(place)}, this engine {own.get(place)}"
-    if not isinstance(flink, list):
-        return f"Flink {flink}, this engine {own}"
-    for number, (flink_item, own_item) in enumerate(zip(flink, own, strict=False)):
-        if flink_item != own_item:
-            return f"at {number} Flink {flink_item}, this engine {own_item}"
-    return f"Flink has {len(flink)}, this engine has {len(own)}"
+def _difference_text(recorded: Any, own: Any) -> str:
+    if isinstance(recorded, Mapping):
+        place = next(place for place in sorted({*recorded, *own}) if recorded.get(place) != own.get(place))
+        return f"at {place} recorded {recorded.get(place)}, this engine {own.get(place)}"
+    if not isinstance(recorded, list):
+        return f"recorded {recorded}, this engine {own}"
+    for number, (recorded_item, own_item) in enumerate(zip(recorded, own, strict=False)):
+        if recorded_item != own_item:
+            return f"at {number} recorded {recorded_item}, this engine {own_item}"
+    return f"recorded {len(recorded)}, this engine has {len(own)}"

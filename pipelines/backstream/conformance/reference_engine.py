@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from backstream.conformance.cases import Case
-from backstream.conformance.comparison import Pairs
+from backstream.conformance.cases import Case, Pairs
+from backstream.conformance.comparison import AnyCase
+from backstream.conformance.recorded_jobs import JobCase, JobRows
 from backstream.errors import BackstreamError
 from backstream.eventtime.stream_replay import (
     ReplayResults,
@@ -60,17 +61,19 @@ class StreamResult:
         }
 
 
-def run_cases(cases: Sequence[Case], cuts: int = 0) -> list[StreamResult | BackstreamError]:
+def run_cases(cases: Sequence[AnyCase], cuts: int = 0) -> list[StreamResult | JobRows | BackstreamError]:
     """Return the results of the reference engine for conformance cases.
 
     Args:
         cases: the cases.
-        cuts: the number of cuts of each case into equal parts; the state goes through JSON at each cut.
+        cuts: the number of cuts of each case of Flink into equal parts; the state goes through JSON at each cut.
     """
     return [_run_or_error(case, cuts) for case in cases]
 
 
-def _run_or_error(case: Case, cuts: int) -> StreamResult | BackstreamError:
+def _run_or_error(case: AnyCase, cuts: int) -> StreamResult | JobRows | BackstreamError:
+    if isinstance(case, JobCase):
+        return JobRows(case.list_windows())
     try:
         return _result(list(_replay_parts(case, cuts)))
     except BackstreamError as error:

@@ -7,13 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 
+from backstream.chunks.replay import replay_chunks
 from backstream.conformance.case_dataset import CaseDataset, write_dataset
-from backstream.conformance.cases import Case, UnsupportedCaseError
-from backstream.conformance.comparison import Pairs
+from backstream.conformance.cases import Case, Pairs, UnsupportedCaseError
+from backstream.conformance.comparison import AnyCase
+from backstream.conformance.recorded_jobs import JobCase
 from backstream.conformance.repeating_timers import RepeatingTimers
 from backstream.errors import BackstreamError
 from backstream.eventtime.instants import MIN_MS, epoch_ms
@@ -27,9 +29,7 @@ from backstream.runs.table_schemas import DROPPED, PANES, PANES_KEPT, WINDOWS
 from backstream.workflow.inputs.prepare import prepare_source
 from backstream.workflow.plan.plan_request import PlanRequest
 from backstream.workflow.plan.planning import plan_run
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from backstream.workflow.runners import Runner
 
 Window = tuple[str, int, int]
 """Key, start, and end of a window."""
@@ -87,15 +87,17 @@ def _panes_of_flink(case: Case, firings: Sequence[Mapping[str, Any]]) -> dict[Wi
 class RunEngine:
     """The native engine or Spark's, behind the path of a run."""
 
-    def __init__(self, spark: SparkSession, name: str) -> None:
-        """Use a session; the name is a value of `backfill.engine`."""
-        self._spark, self._name = spark, name
+    def __init__(self, runner: Runner, name: str) -> None:
+        """Use a runner; the name is a value of `backfill.engine`."""
+        self._runner, self._name = runner, name
 
-    def __call__(self, cases: Sequence[Case]) -> list[ReplayResult | BackstreamError]:
+    def __call__(self, cases: Sequence[AnyCase]) -> list[ReplayResult | BackstreamError]:
         """Run cases, each in a home of its own; the result of a failed case is its error."""
         return [self._run_or_error(case) for case in cases]
 
-    def _run_or_error(self, case: Case) -> ReplayResult | BackstreamError:
+    def _run_or_error(self, case: AnyCase) -> ReplayResult | BackstreamError:
+        if isinstance(case, JobCase):
+            return UnsupportedCaseError("a job of Structured Streaming, which a definition cannot name yet")
         with TemporaryDirectory(prefix="backstream-conformance-") as folder:
             try:
                 return self._run(case, Path(folder))
@@ -140,18 +142,16 @@ class RunEngine:
 
     def _replay(self, dataset: CaseDataset, folder: Path) -> list[Manifest]:
         """Plan and replay the range of a dataset, as `backstream run` does before the audit."""
-        from backstream.spark.chunk_job import replay_chunks
-
         home = Home(folder / "home")
         request = PlanRequest(
             dataset.definition, dataset.interval, mode=Mode.REPLAY, trigger="conformance", home=home
         )
-        prepare_source(dataset.definition, home, lambda: self._spark)
+        prepare_source(dataset.definition, home, self._runner)
         try:
             plan = plan_run(request)
         except NotNativeError as error:
             raise UnsupportedCaseError(error.reason) from None
-        return list(replay_chunks(self._spark, plan, plan.chunks))
+        return list(replay_chunks(self._runner.engine(), plan, plan.chunks))
 
 
 def _load_panes(manifests: Sequence[Manifest], dataset: CaseDataset) -> Iterator[tuple[Window, Panes]]:

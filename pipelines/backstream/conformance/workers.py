@@ -1,15 +1,22 @@
-"""Run conformance cases in one process per core, each with a Spark session of its own."""
+"""Run conformance cases in one process per core."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import cache
 from multiprocessing import get_context
+from typing import TYPE_CHECKING
 
-from backstream.conformance.cases import Case
+from backstream.chunks.threads import Threads
+from backstream.conformance.comparison import AnyCase
 from backstream.conformance.run_engine import ReplayResult, RunEngine
 from backstream.errors import BackstreamError
+from backstream.workflow.runners import LocalRunner, SparkRunner
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _CASES_PER_PART = 5
 """The number of cases that a process gets at once: enough to be worth the way, and all processes end together."""
@@ -18,7 +25,7 @@ _engines: list[RunEngine] = []
 
 
 def run_in_workers(
-    name: str, cases: Sequence[Case], on_finished: Callable[[int], None]
+    name: str, cases: Sequence[AnyCase], on_finished: Callable[[int], None]
 ) -> list[ReplayResult | BackstreamError]:
     """Return the results of an engine for cases, in their order.
 
@@ -38,11 +45,29 @@ def run_in_workers(
     return [result for start in starts for result in results[start]]
 
 
-def _start_engine(name: str) -> None:
+class ConformanceRunner(LocalRunner):
+    """Native tasks in a thread of this process; Spark, which starts at its first use, only prepares files."""
+
+    def __init__(self, session: Callable[[], SparkSession]) -> None:
+        super().__init__(Threads(slots=1))
+        self._session = session
+
+    def session(self, reason: str) -> SparkSession:
+        """Return the session."""
+        return self._session()
+
+
+@cache
+def _session() -> SparkSession:
     from backstream.spark.session import SMALL_DATA_SETTINGS, local_session
 
-    _engines.append(RunEngine(local_session("backstream conformance", SMALL_DATA_SETTINGS, input_bytes=0), name))
+    return local_session("backstream conformance", SMALL_DATA_SETTINGS, input_bytes=0)
 
 
-def _run_part(cases: Sequence[Case]) -> list[ReplayResult | BackstreamError]:
+def _start_engine(name: str) -> None:
+    runner = ConformanceRunner(_session) if name == "native" else SparkRunner(_session)
+    _engines.append(RunEngine(runner, name))
+
+
+def _run_part(cases: Sequence[AnyCase]) -> list[ReplayResult | BackstreamError]:
     return _engines[0](cases)

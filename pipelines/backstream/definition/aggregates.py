@@ -11,8 +11,16 @@ from sqlglot import exp
 from backstream.definition.mergeable import mergeable_aggregate
 from backstream.definition.model import Definition
 from backstream.definition.result_sections import UserFunction
-from backstream.definition.spark_functions import AGGREGATES, GENERATORS, NOT_REPEATABLE, OTHERS, WINDOW_FUNCTIONS
+from backstream.definition.spark_functions import (
+    AGGREGATES,
+    GENERATORS,
+    NOT_REPEATABLE,
+    OTHERS,
+    SINCE,
+    WINDOW_FUNCTIONS,
+)
 from backstream.definition.sql_calls import Call, Span, add_condition, find_calls, replace_spans
+from backstream.installed_spark import find_older_spark
 
 Functions = Mapping[str, UserFunction]
 """The custom functions of a definition by name."""
@@ -23,6 +31,9 @@ _LISTS = ("collect_list", "array_agg")
 _SETS = ("collect_set", "collect_union")
 _TEXTS = ("listagg", "string_agg")
 _EXTREMES = ("max_by", "min_by")
+_ARGUMENTS_OF_EXTREMES = 2
+_LISTS_OF_EXTREMES_SINCE = "4.2"
+"""The version of Spark whose `max_by` and `min_by` have a third argument."""
 _MEANINGLESS = ("grouping", "grouping_id", "measure")
 _ORDERLESS = ("sort_array", "array_sort", "size", "array_size", "cardinality", "array_max", "array_min")
 """Functions of an array whose value does not depend on its order."""
@@ -127,10 +138,18 @@ def _name_problem(name: str, functions: Functions) -> str | None:
     if name in _MEANINGLESS:
         return f"must not use {name}, which has no meaning for windows"
     if name in functions or name in _KNOWN:
-        return None
+        return _version_problem(name)
     similar = difflib.get_close_matches(name, [*functions, *sorted(_KNOWN)], n=1, cutoff=0.8)
     suggestion = f"did you mean {similar[0]}?" if similar else "custom functions belong in [functions]"
     return f"uses the function {name}, which Spark does not have ({suggestion})"
+
+
+def _version_problem(name: str) -> str | None:
+    """Return the reason why the installed Spark lacks a function of a newer one; None if it has it."""
+    version = find_older_spark(SINCE[name]) if name in SINCE else None
+    return (
+        version and f"uses the function {name}, which Spark {version} does not have (Spark {SINCE[name]} has it)"
+    )
 
 
 def _is_within(inner: Call, outer: Call) -> bool:
@@ -138,9 +157,14 @@ def _is_within(inner: Call, outer: Call) -> bool:
 
 
 def _argument_problem(call: Call) -> str | None:
-    if call.arguments or (call.name == "mode" and call.order):
-        return None
-    return f"calls {call.name} without an argument"
+    count = len(call.arguments)
+    if not count and not (call.name == "mode" and call.order):
+        return f"calls {call.name} without an argument"
+    has_list = call.name in _EXTREMES and count > _ARGUMENTS_OF_EXTREMES
+    if has_list and (version := find_older_spark(_LISTS_OF_EXTREMES_SINCE)):
+        since = f"which Spark {version} does not support (Spark {_LISTS_OF_EXTREMES_SINCE} does)"
+        return f"calls {call.name} with {count} arguments, {since}"
+    return None
 
 
 def _order_problem(text: str, call: Call, calls: Sequence[Call]) -> str | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 
 import sqlglot
 from sqlglot import exp
@@ -103,13 +104,23 @@ def require_columns(definition: Definition, source: Mapping[str, str], where: st
     Raises:
         SpecError: with the key and the value of each error, and the columns of the source.
     """
-    problems = [*_missing_columns(definition, source), *_invalid_aggregates(definition, source)]
-    problems += [*_invalid_result_expressions(definition), *_invalid_functions(definition)]
-    problems = problems or _reserved_columns(definition, source)
-    if problems:
-        has_missing_column = any(_NO_COLUMN in problem for problem in problems)
-        hint = f"\n\nhint: the source has {_list_text(source)}" if has_missing_column else ""
-        raise SpecError(format_problems("problems", problems, where) + hint)
+    has = partial(_has_path, source=source)
+    problems = list_missing_columns(definition, has)
+    for key, expression in _times(definition).items():
+        problems += list_unknown_columns(key, expression, has)
+    problems += [*_invalid_aggregates(definition, has), *_invalid_result_expressions(definition)]
+    problems += _invalid_functions(definition)
+    if problems := problems or _reserved_columns(definition, source):
+        raise column_error(problems, source, where)
+
+
+def column_error(problems: list[str], source: Iterable[str], where: str) -> SpecError:
+    """Return the error for problems of a definition, with the columns of the source if one is missing."""
+    names = list(source)
+    more = f" and {len(names) - _MAX_COLUMNS_SHOWN} more" if len(names) > _MAX_COLUMNS_SHOWN else ""
+    has_missing_column = any(_NO_COLUMN in problem for problem in problems)
+    hint = f"\n\nhint: the source has {', '.join(names[:_MAX_COLUMNS_SHOWN])}{more}" if has_missing_column else ""
+    return SpecError(format_problems("problems", problems, where) + hint)
 
 
 def payload_columns(definition: Definition, source: Iterable[str] = ()) -> list[str]:
@@ -138,36 +149,33 @@ def source_columns(definition: Definition, source: Iterable[str] = ()) -> list[s
     spec = definition.source
     named = {*payload_columns(definition, source), *(name for name in (spec.partition, spec.sequence) if name)}
     named |= {FILE}.intersection(source) if spec.deduplicate_on else set()
-    for expression in _expressions(definition).values():
+    for expression in (*_times(definition).values(), *filter(None, [definition.marker])):
         named |= _names(_parse(expression))
     return sorted(named)
 
 
-def _missing_columns(definition: Definition, source: Mapping[str, str]) -> list[str]:
+def list_missing_columns(definition: Definition, has: Callable[[str], bool]) -> list[str]:
+    """Return the problem of each name and of the watermark's marker that is no column of the source.
+
+    Args:
+        definition: the definition.
+        has: returns whether the source has a column, or a dotted path into one.
+    """
     spec = definition.source
-    named = [("partition", spec.partition), ("sequence", spec.sequence)]
-    named += [("key", column) for column in spec.key]
-    named += [("deduplicate_on", column) for column in spec.deduplicate_on]
+    named = [("source.partition", spec.partition), ("source.sequence", spec.sequence)]
+    named += [("source.key", column) for column in spec.key]
+    named += [("source.deduplicate_on", column) for column in spec.deduplicate_on]
     code = [("job", definition.job), ("process", definition.process)]
-    reads = [(f"{name}.reads", column) for name, section in code if section for column in section.reads or ()]
-    problems = [
-        f"source.{key} names {column!r}, {_NO_COLUMN}" for key, column in named if column and column not in source
-    ]
-    problems += [f"{key} names {column!r}, {_NO_COLUMN}" for key, column in reads if column not in source]
-    for key, expression in _expressions(definition).items():
-        problems += _unknown_columns(key, expression, source)
-    return problems
+    named += [(f"{name}.reads", column) for name, section in code if section for column in section.reads or ()]
+    problems = [f"{key} names {column!r}, {_NO_COLUMN}" for key, column in named if column and not has(column)]
+    return problems + list_unknown_columns("watermark.marker", definition.marker or "null", has)
 
 
-def _expressions(definition: Definition) -> dict[str, str]:
-    """Return the SQL expressions that a definition computes for each record, by key."""
+def _times(definition: Definition) -> dict[str, str]:
+    """Return the SQL of the times by key."""
     spec = definition.source
-    expressions = {
-        "source.event_time": spec.event_time,
-        "source.arrival_time": spec.arrival_time,
-        "watermark.marker": definition.marker,
-    }
-    return {key: expression for key, expression in expressions.items() if expression}
+    times = {"source.event_time": spec.event_time, "source.arrival_time": spec.arrival_time}
+    return {key: expression for key, expression in times.items() if expression}
 
 
 def _reserved_columns(definition: Definition, source: Mapping[str, str]) -> list[str]:
@@ -183,11 +191,11 @@ def _reserved_columns(definition: Definition, source: Mapping[str, str]) -> list
     ]
 
 
-def _invalid_aggregates(definition: Definition, source: Mapping[str, str]) -> list[str]:
+def _invalid_aggregates(definition: Definition, has: Callable[[str], bool]) -> list[str]:
     problems = []
     for name, call in definition.aggregates.items():
         key = f"aggregates.{name}"
-        unknown = _unknown_columns(key, call, source)
+        unknown = list_unknown_columns(key, call, has)
         problem = None if unknown else aggregate_problem(call, definition.functions, definition.source.key)
         problems += [f"{key} {problem}, got {call!r}"] if problem else unknown
     return problems
@@ -223,19 +231,27 @@ def _invalid_result_expressions(definition: Definition) -> Iterator[str]:
             yield f"{key} {problem}, got {text!r}"
 
 
-def _unknown_columns(key: str, text: str, source: Mapping[str, str]) -> list[str]:
+def list_unknown_columns(key: str, text: str, has: Callable[[str], bool]) -> list[str]:
+    """Return the problem of each column of an expression that the source does not have.
+
+    Args:
+        key: the key of the expression.
+        text: the expression.
+        has: returns whether the source has a column, or a dotted path into one.
+    """
     try:
         _parse(text)
     except SpecError as error:
         return [f"{key} {error}"]
-    missing = [".".join(path) for path in sorted(paths_of(text)) if not _has_path(path, source)]
-    return [f"{key} names {name!r}, {_NO_COLUMN}, in {text!r}" for name in missing]
+    missing = [path for path in map(".".join, sorted(paths_of(text))) if not has(path)]
+    return [f"{key} names {name!r}, {_NO_COLUMN}" + (f", in {text!r}" if text != name else "") for name in missing]
 
 
-def _has_path(path: tuple[str, ...], source: Mapping[str, str]) -> bool:
+def _has_path(path: str, source: Mapping[str, str]) -> bool:
     """Return whether the source has a column, and the fields behind it."""
-    kind = source.get(path[0])
-    for field in path[1:]:
+    name, *fields = path.split(".")
+    kind = source.get(name)
+    for field in fields:
         kind = field_type(kind, field) if kind else None
     return kind is not None
 
@@ -244,11 +260,6 @@ def _names(parsed: exp.Expr) -> set[str]:
     """Return the names of the columns in an expression, without the fields behind them."""
     columns = parsed.find_all(exp.Column)
     return {column.parts[0].name for column in columns if not isinstance(column.this, exp.Star)}
-
-
-def _list_text(source: Mapping[str, str]) -> str:
-    more = len(source) - _MAX_COLUMNS_SHOWN
-    return ", ".join(list(source)[:_MAX_COLUMNS_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def _parse(text: str) -> exp.Expr:

@@ -9,25 +9,33 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from backstream.errors import SpecError
-from backstream.runs.home import definitions_folders
+from backstream.runs.home import Home, definitions_folders
 from backstream.runs.settings import PROJECT_FILE
 
 _NO_DEFINITIONS = {PROJECT_FILE, "pyproject.toml"}
 
 
 def find_definition(definition: str) -> Path:
-    """Return the file of a definition: a path, or a name in the folders of definitions, of a file or a dataset.
+    """Return the file of a definition: a path, or a name in the folders of definitions, of a dataset or a file.
+
+    A name is that of a dataset before it is that of a file, as in the commands that read the records of a dataset.
 
     Raises:
-        SpecError: with the names in the folders, when the definition does not exist or its name is ambiguous.
+        SpecError: with the names in the folders, when the definition does not exist or its name is ambiguous, or
+            when it is the name of a recorded dataset and of a file that now defines another dataset.
     """
     path = Path(definition)
     if path.is_file() or path.suffix == ".toml":
         return path
     files = list_definition_files(*definitions_folders())
-    found = [file for file in files if file.stem == definition]
-    found = found or [file for file in files if dataset_of_file(file) == definition]
+    of_dataset = [file for file in files if dataset_of_file(file) == definition]
+    found = of_dataset or [file for file in files if file.stem == definition]
     if len(found) == 1:
+        name = dataset_of_file(found[0])
+        if name and name != definition and Home.from_environment().has_dataset(definition):
+            fact = f"no file defines the dataset {definition!r} any more: {found[0]} defines {name!r}"
+            msg = f"{fact}\n\nhint: give {name}, or the path of the file"
+            raise SpecError(msg)
         return found[0]
     if found:
         listed = "".join(f"\n  {file}" for file in found)

@@ -212,7 +212,7 @@ def column_of_path(path: str) -> str:
 
     A name with dots and a path into a column look alike. The columns of the files decide which one it is.
     """
-    return _NOT_PLAIN.sub("_", path)
+    return _NOT_PLAIN.sub("_", path) or "_"
 
 
 def _flatten_paths(expression: str) -> str:

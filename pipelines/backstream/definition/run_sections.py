@@ -29,6 +29,9 @@ class Backfill(Section):
     engine: Literal["auto", "spark", "native"] = "auto"
     """Engine that computes the windows. `native` is DuckDB inside Spark tasks, which supports most definitions.
     `auto` uses it for these definitions, and Spark for the others. With `spark`, Spark also prepares all files."""
+    runner: Literal["auto", "spark", "local"] = "auto"
+    """Place of native tasks: `spark`, or `local` for processes of this machine, which need no Java. `auto` is
+    Spark; on a command line without Java or PySpark, it is `local`."""
     mode: Mode = Mode.RECOMPUTE
     """The mode of runs that don't set one."""
     publish: Literal["first", "live", "final"] = "final"

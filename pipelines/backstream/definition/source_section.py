@@ -65,7 +65,7 @@ class StoredRecords(Section):
     options: dict[str, str] = {}
     """Options of Spark's reader for the format, e.g., `header = "true"`. `encoding` is that of JSON and CSV files,
     e.g., `"UTF-16"` or `"windows-1252"`; by default UTF-8."""
-    records: str | None = None
+    records: Annotated[str, Field(min_length=1)] | None = None
     """The field of a JSON value that holds an array of records, e.g., `"Records"` or `"data.items"`. A value can
     have several lines. By default each value, or each element of an array, is a record."""
     asset: Annotated[str, Field(min_length=1)] | None = None
@@ -81,6 +81,11 @@ class StoredRecords(Section):
     def _check_format(self) -> Self:
         if self.format in _FORMATS_WITHOUT_SCHEMA and not self.columns:
             msg = f'columns is missing with format = "{self.format}": name the columns and their Spark SQL types'
+            raise ValueError(msg)
+        if "" in (
+            self.path if isinstance(self.path, tuple) else (self.path,)
+        ):  # it would be the working directory
+            msg = f'path must not be empty, got {self.path!r}: write "." for the working directory'
             raise ValueError(msg)
         if self.format == "iceberg" and not (isinstance(self.path, str) and _TABLE.fullmatch(self.path)):
             msg = f'path must be catalog.namespace.table with format = "iceberg", got {self.path!r}'

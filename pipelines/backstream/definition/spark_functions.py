@@ -103,3 +103,37 @@ OTHERS = words(
     """
 )
 """All other functions, with those that only Spark's parser has."""
+_ADDED = {
+    "4.1": """
+        approx_top_k approx_top_k_accumulate approx_top_k_combine approx_top_k_estimate bitmap_and_agg
+        current_time kll_merge_agg_bigint kll_merge_agg_double kll_merge_agg_float kll_sketch_agg_bigint
+        kll_sketch_agg_double kll_sketch_agg_float kll_sketch_get_n_bigint kll_sketch_get_n_double
+        kll_sketch_get_n_float kll_sketch_get_quantile_bigint kll_sketch_get_quantile_double
+        kll_sketch_get_quantile_float kll_sketch_get_rank_bigint kll_sketch_get_rank_double
+        kll_sketch_get_rank_float kll_sketch_merge_bigint kll_sketch_merge_double kll_sketch_merge_float
+        kll_sketch_to_string_bigint kll_sketch_to_string_double kll_sketch_to_string_float make_time
+        quote st_asbinary st_geogfromwkb st_geomfromwkb st_setsrid st_srid theta_difference
+        theta_intersection theta_intersection_agg theta_sketch_agg theta_sketch_estimate theta_union
+        theta_union_agg time time_diff time_trunc to_time try_to_date try_to_time
+    """,
+    "4.2": """
+        current_path is_valid_variant measure time_bucket time_from_micros time_from_millis
+        time_from_seconds time_to_micros time_to_millis time_to_seconds tuple_difference_double
+        tuple_difference_integer tuple_difference_theta_double tuple_difference_theta_integer
+        tuple_intersection_agg_double tuple_intersection_agg_integer tuple_intersection_double
+        tuple_intersection_integer tuple_intersection_theta_double tuple_intersection_theta_integer
+        tuple_sketch_agg_double tuple_sketch_agg_integer tuple_sketch_estimate_double
+        tuple_sketch_estimate_integer tuple_sketch_summary_double tuple_sketch_summary_integer
+        tuple_sketch_theta_double tuple_sketch_theta_integer tuple_union_agg_double
+        tuple_union_agg_integer tuple_union_double tuple_union_integer tuple_union_theta_double
+        tuple_union_theta_integer vector_avg vector_cosine_similarity vector_inner_product
+        vector_l2_distance vector_norm vector_normalize vector_sum
+    """,
+    "4.3": """
+        collect_union counter_diff from_base32 hmac jaro_winkler_similarity localtime timestamp_nanos
+        to_base32 try_variant_array_append try_variant_insert try_variant_set unix_nanos
+        variant_array_append variant_delete variant_insert variant_set variant_strip_nulls
+    """,
+}
+SINCE = {name: version for version, names in _ADDED.items() for name in names.split()}
+"""The version of Spark that added a function, if Spark 4.0 does not have it."""

@@ -52,7 +52,7 @@ _ZONE_FORMS = {
     "O": f"GMT(?:[+-][0-9]{{1,2}}(?::{_MINUTES})?)?",
     "OOOO": f"GMT(?:{_HOURS}:{_MINUTES})?",
 }
-"""The forms of time zones. Spark reads more names with `z`, such as `PST`."""
+"""The forms of time zones. Spark reads more names, such as `PST`, and guesses the zone that they mean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +182,8 @@ def _form_of_number(part: _Part, following: Sequence[_Part]) -> str:
 def parse_pattern(pattern: str, text: str) -> WrittenTime | None:
     """Return the instant that Spark's `try_to_timestamp` reads with a pattern; None if it cannot read the text.
 
-    Whitespace around the text has no meaning. Unlike Spark, this reads only years from 1 to 9999, and with the
-    letter `z` no other names than UTC, GMT, and regions.
+    Whitespace around the text has no meaning. This reads only years from 1 to 9999, and no other names of zones
+    than UTC, GMT, and regions.
 
     Args:
         pattern: a pattern that `reason_against_pattern` accepts.

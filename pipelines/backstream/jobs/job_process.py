@@ -1,8 +1,8 @@
 """Run the process of a job: report its error, and end it together with its Airflow task.
 
 The sentence of an error ends the log, and a trace goes to a file that the sentence names. The Airflow task that
-waits for the job raises the sentence as its own error, and passes a file for it. If the task has ended, e.g.,
-because it was killed, the job ends too.
+waits for the job raises the sentence as its own error, and passes a file or object for it. If the task has ended,
+e.g., because it was killed, the job ends too.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from backstream.errors import NO_RETRY_STATUS, BackstreamError
+from backstream.storage.stores import Stores
 from backstream.storage.traces import describe_error, keep_trace
 from backstream.text import print_text
 from backstream.variables import ERROR_FILE_VARIABLE, TASK_VARIABLE
@@ -46,9 +47,11 @@ def run_job(job: Callable[[], None], find_traces: Callable[[], Path]) -> int:
 
 def _report(sentence: str) -> None:
     print_text(sentence, file=sys.stderr, flush=True)
-    if name := os.environ.get(ERROR_FILE_VARIABLE):
-        with suppress(OSError):  # the log has the sentence too
-            Path(name).write_text(sentence, encoding="utf-8")
+    if location := os.environ.get(ERROR_FILE_VARIABLE):
+        with suppress(BackstreamError, OSError):  # the log has the sentence too
+            filesystem, path = Stores.from_environment().open(location)
+            with filesystem.open_output_stream(path) as stream:
+                stream.write(sentence.encode())
 
 
 TASK_ENDED_STATUS = 143

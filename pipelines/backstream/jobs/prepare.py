@@ -10,13 +10,17 @@ import sys
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from backstream.jobs.job_process import end_with_task, run_job
+from backstream.runs.choices import RunnerName
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode
-from backstream.spark.session import session_in, submitted_context
 from backstream.text import print_text
 from backstream.workflow.java_end import explain_java_end
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,6 +44,7 @@ def _prepare(options: argparse.Namespace) -> None:
     from backstream.workflow.inputs.prepare import prepare_source
     from backstream.workflow.plan.allowed_ranges import needed_times
     from backstream.workflow.requested_range import parse_range
+    from backstream.workflow.runners import SparkRunner, start_runner
 
     path, needed = options.definition, None
     if options.since:
@@ -50,11 +55,22 @@ def _prepare(options: argparse.Namespace) -> None:
     # Executors can't write into a home that they don't share.
     master = "" if home.is_shared else "local[*]"
     with explain_java_end(lambda: (tomllib.loads(path.read_text(encoding="utf-8")), str(path))):
-        prepared = prepare_source(
-            path, home, lambda: session_in(submitted_context(name, master)), _print_line, needed
-        )
+        if load_definition(path).backfill.runner == "local":
+            runner = start_runner(path, RunnerName.LOCAL)
+        else:
+            runner = SparkRunner(lambda: _start_session(name, master))
+        try:
+            prepared = prepare_source(path, home, runner, _print_line, needed)
+        finally:
+            runner.abandon()
     if prepared is None:
         _print_line("no new files to prepare")
+
+
+def _start_session(name: str, master: str) -> SparkSession:
+    from backstream.spark.session import session_in, submitted_context
+
+    return session_in(submitted_context(name, master))
 
 
 def _print_line(line: str) -> None:

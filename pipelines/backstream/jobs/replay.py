@@ -17,18 +17,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 
 from backstream import __version__
+from backstream.chunks.native_engine import Engine
+from backstream.chunks.replay import replay_chunks
 from backstream.jobs.job_process import end_with_task, run_job
+from backstream.runs.choices import RunnerName
 from backstream.runs.home import RunFolder
 from backstream.runs.manifest import Manifest, list_unfinished_chunks, version_warning
 from backstream.runs.plan import Plan
 from backstream.runs.progress import Phase, keep_phase, load_progress
-from backstream.spark.chunk_job import replay_chunks
-from backstream.spark.failures import explain_heap_errors
-from backstream.spark.native.engine import executor_java_options
-from backstream.spark.session import session_in, submitted_context
-from backstream.spark.shared_folder import count_executors, require_visible_files
 from backstream.text import print_text
 from backstream.workflow.java_end import explain_java_end
+from backstream.workflow.runners import LocalRunner, require_no_spark
 from backstream.workflow.unchanged_inputs import require_nothing_changed
 
 _PROGRESS_INTERVAL_S = 20.0
@@ -67,21 +66,54 @@ def _replay(plan: Plan, chunk_ids: Sequence[str], has_catalog: bool) -> None:
         require_nothing_changed(plan)
         if warning := version_warning(plan, __version__):
             print_text(f"warning: {warning}", file=sys.stderr)
-    name, executor_options = f"backstream {plan.dataset} {', '.join(chunk_ids)}", executor_java_options(plan)
+    needs_tables = is_unfinished and has_catalog
+    if plan.definition["backfill"]["runner"] == RunnerName.LOCAL:
+        started = _start_local(plan, needs_tables)
+    else:
+        name = f"backstream {plan.dataset} {', '.join(chunk_ids)}"
+        started = _start_spark(plan, name, needs_tables, is_unfinished)
+    with started as engine, keep_phase(plan.folder, Phase.REPLAY, chunk_ids[0]):
+        for manifest in replay_chunks(engine, plan, chunks):
+            log.print_finished(manifest)
+
+
+@contextmanager
+def _start_local(plan: Plan, needs_tables: bool) -> Iterator[Engine]:
+    """Provide the engine on this machine, without Spark; meanwhile, create the tables."""
+    require_no_spark(plan)
+    runner = LocalRunner.for_input(sum(file.size_bytes for file in plan.inputs))
+    runner.start()
+    try:
+        if needs_tables:
+            _create_tables(plan)
+        yield runner.engine()
+    finally:
+        runner.stop()
+
+
+@contextmanager
+def _start_spark(plan: Plan, name: str, needs_tables: bool, reads_input: bool) -> Iterator[Engine]:
+    """Provide the engine of Spark; meanwhile, create the tables, and check that executors find the files."""
+    from backstream.spark.engine import SparkEngine
+    from backstream.spark.executor_options import executor_java_options
+    from backstream.spark.failures import explain_heap_errors
+    from backstream.spark.session import session_in, submitted_context
+    from backstream.spark.shared_folder import count_executors, require_visible_files
+
+    executor_options = executor_java_options(plan)
     with ThreadPoolExecutor(2) as executor:
         # The imports for this take about as long as the start of a Spark session.
-        tables = executor.submit(_create_tables, plan) if is_unfinished and has_catalog else None
+        tables = executor.submit(_create_tables, plan) if needs_tables else None
         context = submitted_context(name, executor_options=executor_options)
         # Its tasks start Python on the executors while the session starts.
-        visible = executor.submit(require_visible_files, context, plan) if is_unfinished else None
+        visible = executor.submit(require_visible_files, context, plan) if reads_input else None
         spark = session_in(context)
         if visible and visible.result() < count_executors(context):
             require_visible_files(context, plan)
         if tables:
             tables.result()
-    with keep_phase(plan.folder, Phase.REPLAY, chunk_ids[0]), explain_heap_errors(spark, plan):
-        for manifest in replay_chunks(spark, plan, chunks):
-            log.print_finished(manifest)
+    with explain_heap_errors(spark, plan):
+        yield SparkEngine(spark)
 
 
 def _create_tables(plan: Plan) -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
-import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
@@ -33,7 +30,7 @@ from backstream.errors import (
 )
 from backstream.lake.catalog_address import SQL, CatalogAddress, namespace, table_identifier
 from backstream.lake.sql_catalog import create_sql_catalog, find_sql_catalog
-from backstream.lake.storage import Warehouse, create_folder, is_on_disk, plain_path
+from backstream.lake.storage import Warehouse, create_folder
 from backstream.runs.home import Home
 from backstream.storage.object_stores import describe_store_error, is_from_store
 from backstream.text import visible_line
@@ -65,7 +62,7 @@ _NO_CATALOG = "no catalog yet"
 _SHOWN = "shown"
 """Property of an open catalog: its address without passwords."""
 _PLACE = "location-of-tables"
-"""Property of an open catalog: the location of the warehouse; empty if only the catalog's namespaces have one."""
+"""Property of an open catalog: the location of the warehouse; empty if the catalog chooses those of new tables."""
 
 
 def open_catalog(home: Home) -> Catalog:
@@ -87,7 +84,7 @@ def _open_with(home: Home, opener: Callable[[CatalogAddress, Mapping[str, str]],
     address = CatalogAddress.from_home(home)
     shown = address.display_text
     try:
-        catalog = opener(address, _properties(home, address))
+        catalog = opener(address, catalog_properties(home, address))
     except (ImportError, NoSuchModuleError, NotInstalledError) as error:
         kind = "database driver" if address.kind == SQL else "client"
         msg = f"no {kind} for the catalog {shown}\n  {error}"
@@ -101,8 +98,7 @@ def _open_with(home: Home, opener: Callable[[CatalogAddress, Mapping[str, str]],
         raise (CatalogError if is_catalog_error(error) else SetupError)(msg) from error
     catalog = catalog or _empty_catalog(home)
     warehouse = Warehouse.from_home(home)
-    is_known = warehouse.is_given or address.warehouse
-    catalog.properties |= {_SHOWN: shown, _PLACE: warehouse.location if is_known else ""}
+    catalog.properties |= {_SHOWN: shown, _PLACE: warehouse.location if warehouse.is_given else ""}
     return catalog
 
 
@@ -134,28 +130,10 @@ def open_catalog_for_reading(home: Home) -> Iterator[Catalog]:
         yield catalog
 
 
-def try_new_table(home: Home) -> None:
-    """Create a table in the namespace of the installation, and remove it with its files.
-
-    Nothing is done without the catalog or the namespace, which the first run creates.
-
-    Raises:
-        CatalogError: with the catalog, if it refuses.
-        StorageError: with the warehouse, if it refuses.
-    """
-    found = _open_with(home, _find_catalog)
-    with _translate_errors(home, found) as catalog:
-        if catalog.name == _NO_CATALOG:
-            return
-        name = f"backstream_doctor_{uuid.uuid4().hex[:12]}"
-        table = catalog.create_table(
-            table_identifier(name), pa.schema({"n": pa.int64()}), new_table_location(catalog, name)
-        )
-        try:
-            catalog.purge_table(table_identifier(name))
-        finally:
-            if is_on_disk(table.location()):
-                shutil.rmtree(plain_path(table.location()), ignore_errors=True)
+def is_created(home: Home) -> bool:
+    """Return whether the catalog has the namespace of the installation, which the first run creates."""
+    with open_catalog_for_reading(home) as catalog:
+        return catalog.name != _NO_CATALOG
 
 
 @contextmanager
@@ -188,26 +166,25 @@ def load_table(catalog: Catalog, name: str) -> Table:
         raise LedgerError(msg) from None
 
 
-def new_table_location(catalog: Catalog, name: str) -> str:
-    """Return the location of a table that does not exist yet: in the warehouse, or where its namespace is.
-
-    Raises:
-        SetupError: if neither the settings nor the namespace has a location.
-    """
-    *levels, table = table_identifier(name)
+def new_table_location(catalog: Catalog, name: str) -> str | None:
+    """Return the location of a table that does not exist yet; None if the catalog chooses it."""
     place = catalog.properties[_PLACE]
-    if catalog.properties.get("warehouse") != place:
-        with suppress(NoSuchNamespaceError):
-            if location := catalog.load_namespace_properties(tuple(levels)).get("location"):
-                return f"{location.rstrip('/')}/{table}"
-    if not place:
+    return "/".join((place.rstrip("/"), *table_identifier(name))) if place else None
+
+
+@contextmanager
+def explain_missing_location(catalog: Catalog, name: str) -> Iterator[None]:
+    """Raise a `SetupError` if a catalog that should choose the location of a new table knows none."""
+    try:
+        yield
+    except ValueError as error:
+        if "No default path" not in str(error):
+            raise
         msg = (
-            f"no location for the new table `{name}`: the namespace {'.'.join(levels)} of the catalog"
-            f" {catalog.properties[_SHOWN]} has no property `location`\n\n"
-            f"hint: set {WAREHOUSE_VARIABLE}"
+            f"no location for the new table `{name}`: the namespace {'.'.join(table_identifier(name)[:-1])} of the"
+            f" catalog {catalog.properties[_SHOWN]} has no property `location`\n\nhint: set {WAREHOUSE_VARIABLE}"
         )
-        raise SetupError(msg)
-    return "/".join((place.rstrip("/"), *levels, table))
+        raise SetupError(msg) from None
 
 
 def require_known_format(table: Table) -> Table:
@@ -303,6 +280,13 @@ def _empty_catalog(home: Home) -> SqlCatalog:
     return catalog
 
 
-def _properties(home: Home, address: CatalogAddress) -> dict[str, str]:
-    """Return the properties of PyIceberg: those of the address, and over them those of the warehouse."""
-    return {**address.properties, **Warehouse.from_home(home).catalog_properties}
+def catalog_properties(home: Home, address: CatalogAddress) -> dict[str, str]:
+    """Return the properties of PyIceberg: those of the address, and over them those of the warehouse.
+
+    For a service, `warehouse` is a name or a place of its own, which is kept.
+    """
+    properties = {**address.properties, **Warehouse.from_home(home).catalog_properties}
+    if address.kind == SQL:
+        return properties
+    own = {name: value for name, value in address.properties.items() if name == "warehouse"}
+    return {name: value for name, value in properties.items() if name != "warehouse"} | own

@@ -9,6 +9,7 @@ from typing import TypeVar
 from pyiceberg.exceptions import CommitFailedException, ValidationException
 from pyiceberg.manifest import DataFile, ManifestEntryStatus
 from pyiceberg.table import Table, Transaction
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update.snapshot import ManageSnapshots
 from sqlalchemy.exc import SQLAlchemyError
@@ -16,6 +17,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from backstream.errors import CommitError, CountError, LedgerError
 from backstream.lake.catalog import is_catalog_error
+from backstream.lake.commit_marks import list_marks, mark_properties
 from backstream.lake.snapshot_producers import OneTransaction, remove_manifests, stage_snapshot
 
 _ATTEMPTS = 8
@@ -81,12 +83,21 @@ def commit_snapshot(
     added: Sequence[DataFile],
     removed: Sequence[DataFile],
     properties: dict[str, str],
-    tag: str | None = None,
+    tags: tuple[str, str] | None = None,
 ) -> Snapshot:
-    """Commit one snapshot that removes and adds files, set its tag in the same commit, and return it.
+    """Commit one snapshot that removes and adds files, set its tags in the same commit, and return it.
 
     The snapshot is read back before the commit, to check that readers will see the added and the kept files. If
     the answer of the catalog is lost or is an error, the table is loaded again to see if the commit was applied.
+
+    Args:
+        table: the table, as it was loaded.
+        operation: the operation of the snapshot.
+        added: the files to add.
+        removed: the files to remove.
+        properties: the properties of the snapshot.
+        tags: the name of its tag, and that of the state before it, which gets one if it has no reference yet:
+            another program has made that state, and may expire it.
 
     Raises:
         CommitFailedException: if the commit was not applied, for example because the table changed since it was
@@ -97,13 +108,19 @@ def commit_snapshot(
     transaction = OneTransaction(table)
     transaction.require_current_snapshot(OWNER_PROPERTIES)
     producer = stage_snapshot(transaction, table, operation, added, removed, properties)
-    _require_exact_files(table, transaction, producer.snapshot_id, added, removed)
-    if tag is not None:
-        ManageSnapshots(transaction).create_tag(producer.snapshot_id, tag).commit()
+    staged = _require_exact_files(table, transaction, producer.snapshot_id, added, removed)
+    transaction.set_properties(mark_properties(table, staged))
+    if tags is not None:
+        references = ManageSnapshots(transaction).create_tag(producer.snapshot_id, tags[0])
+        before = table.current_snapshot()
+        kept = {ref.snapshot_id for name, ref in table.refs().items() if name != MAIN_BRANCH}
+        if before is not None and before.snapshot_id not in kept:
+            references = references.create_tag(before.snapshot_id, tags[1])
+        references.commit()
     try:
         transaction.commit_transaction()
     except (CommitFailedException, ValidationException) as error:
-        if (snapshot := _find_applied(table, producer.snapshot_id)) is not None:
+        if (snapshot := _find_applied(table, staged)) is not None:
             return snapshot
         remove_manifests(producer)
         raise CommitFailedException(*error.args) from error
@@ -112,19 +129,32 @@ def commit_snapshot(
     except Exception as error:
         if not is_catalog_error(error):
             raise
-        if (snapshot := _find_applied(table, producer.snapshot_id)) is not None:
+        if (snapshot := _find_applied(table, staged)) is not None:
             return snapshot
         msg = "the catalog did not confirm the commit"  # keep the manifests: it may still be applied
         raise CommitFailedException(msg) from error
-    if (snapshot := table.snapshot_by_id(producer.snapshot_id)) is None:
+    if (snapshot := find_commit_snapshot(table, producer.snapshot_id)) is None:
         msg = f"snapshot {producer.snapshot_id} of table `{table.name()[-1]}` is missing after its commit"
         raise LedgerError(msg)
     return snapshot
 
 
-def _find_applied(table: Table, snapshot_id: int) -> Snapshot | None:
-    """Return the snapshot of a commit whose success is unknown; None if the catalog has not applied it."""
-    return table.refresh().snapshot_by_id(snapshot_id)
+def _find_applied(table: Table, staged: Snapshot) -> Snapshot | None:
+    """Return the snapshot of a commit whose success is unknown; None if the catalog has not applied it.
+
+    It may be below commits of others; without history, its mark or its manifests are there.
+    """
+    if applied := find_commit_snapshot(table.refresh(), staged.snapshot_id):
+        return applied
+    current = table.current_snapshot()
+    manifests = current.manifests(table.io) if current else ()
+    return staged if any(each.added_snapshot_id == staged.snapshot_id for each in manifests) else None
+
+
+def find_commit_snapshot(table: Table, snapshot_id: int) -> Snapshot | None:
+    """Return a snapshot, or its mark if the catalog no longer has it."""
+    marks = (mark for mark in list_marks(table) if mark.snapshot_id == snapshot_id)
+    return table.snapshot_by_id(snapshot_id) or next(marks, None)
 
 
 def _require_exact_files(
@@ -133,8 +163,8 @@ def _require_exact_files(
     snapshot_id: int,
     added: Sequence[DataFile],
     removed: Sequence[DataFile],
-) -> None:
-    """Check a snapshot before its commit, by its summary and by the entries of its manifests."""
+) -> Snapshot:
+    """Return a snapshot before its commit, after a check by its summary and by the entries of its manifests."""
     metadata = transaction.table_metadata
     snapshot = metadata.snapshot_by_id(snapshot_id)
     if snapshot is None or snapshot.summary is None:
@@ -163,6 +193,7 @@ def _require_exact_files(
             f"the commit to table `{table.name()[-1]}` would not match the staged files{facts}\n\nhint: try again"
         )
         raise CountError(msg)
+    return snapshot
 
 
 def _manifest_faults(

@@ -134,7 +134,8 @@ def _difference(before: pa.ChunkedArray, after: pa.ChunkedArray) -> pa.ChunkedAr
         return pc.if_else(pc.less(pc.abs(rounded), _WRAPPING), _double(exact), rounded)
     if pa.types.is_decimal(kind):  # subtract before the cast, as above
         wide = pa.decimal256(_WIDE_DIGITS, kind.scale)
-        return _double(pc.subtract(pc.cast(after, wide), pc.cast(before, wide)))
+        exact = pc.subtract(pc.cast(after, wide), pc.cast(before, wide))
+        return pc.cast(_text(exact), pa.float64())  # the nearest double; Arrow's own cast of decimals is not
     if pa.types.is_floating(kind):
         return pc.subtract(_double(after), _double(before))
     return pa.chunked_array([pa.nulls(len(before), pa.float64())])
@@ -151,7 +152,14 @@ def _double(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _text(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return values as text; a decimal has no exponent, which Arrow writes beyond six places."""
+    if pa.types.is_decimal(values.type) and values.type.scale > _PLACES_WITHOUT_EXPONENT:
+        texts = [None if value is None else f"{value:f}" for value in values.to_pylist()]
+        return pa.chunked_array([pa.array(texts, pa.string())])
     return pc.cast(values, pa.string())
+
+
+_PLACES_WITHOUT_EXPONENT = 6
 
 
 @dataclass(slots=True)

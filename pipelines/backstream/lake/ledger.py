@@ -105,7 +105,7 @@ def record_run(home: Home, row: RunRow) -> bool:
     """
     from backstream.lake import ledger_tables
 
-    published = ((other.run_id, other.status) for other in list_runs(home, row.dataset))
+    published = ((other.run_id, other.status) for other in list_recorded_runs(home, row.dataset))
     if row.status is not RunStatus.PUBLISHED and (row.run_id, RunStatus.PUBLISHED) in published:
         return False
     key = () if row.status is RunStatus.FAILED else ("run_id", "status")
@@ -125,8 +125,8 @@ def record_checks(home: Home, dataset: str, audit: Audit) -> bool:
     return ledger_tables.append_rows(home, CHECKS, CHECKS_TABLE, ("run_id", "verdict"), rows)
 
 
-def list_runs(home: Home, dataset: str | None = None) -> list[RunRow]:
-    """Return the recorded runs of one dataset or of all datasets, newest first.
+def list_recorded_runs(home: Home, dataset: str | None = None) -> list[RunRow]:
+    """Return the recorded runs of one dataset or of all datasets, newest first; see `run_rows.list_runs`.
 
     The rows of each data file are read once and then kept in a summary of the table.
     """

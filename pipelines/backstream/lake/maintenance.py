@@ -22,17 +22,17 @@ from backstream.lake.catalog_address import table_identifier
 from backstream.lake.commit import with_retries
 from backstream.lake.compaction import expire_old_snapshots
 from backstream.lake.published_runs import list_published_run_ids
-from backstream.lake.snapshots import list_tagged_snapshots, tag_name
+from backstream.lake.snapshots import list_tagged_snapshots, tag_names
 from backstream.lake.storage import (
     PUBLICATION_MARK,
     VACUUM_MARK,
     Folder,
     StoredFile,
     StoreFolder,
+    comparable_location,
     is_older_than_grace,
     list_existing,
     list_table_folders,
-    plain_path,
     write_mark,
 )
 from backstream.runs.home import Home
@@ -166,8 +166,8 @@ def _expire_old_runs(home: Home, catalog: Catalog, dataset: str, keep_runs: int,
         if runs and not dry_run:
             with table.transaction() as transaction:
                 tags = ManageSnapshots(transaction)
-                for run_id in runs:
-                    tags = tags.remove_tag(tag_name(run_id))
+                for name in _list_tags(table, runs):
+                    tags = tags.remove_tag(name)
                 tags.commit()
                 ExpireSnapshots(transaction).by_ids(snapshot_ids).commit()
         return len(snapshot_ids)
@@ -189,7 +189,7 @@ def expire_side_table_snapshots(home: Home, dataset: str) -> None:
 
 
 def list_reachable_files(table: Table) -> set[str]:
-    """Return each file that a retained snapshot or the table's metadata references, as plain paths."""
+    """Return each file that a retained snapshot or the table's metadata references, for comparisons."""
     metadata = table.metadata
     files = {table.metadata_location, *(entry.metadata_file for entry in metadata.metadata_log)}
     files |= {statistics.statistics_path for statistics in (*metadata.statistics, *metadata.partition_statistics)}
@@ -201,7 +201,7 @@ def list_reachable_files(table: Table) -> set[str]:
     for manifest in manifests.values():  # snapshots share manifests, and each one is read once
         entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
         files |= {entry.data_file.file_path for entry in entries}
-    return {plain_path(location) for location in files}
+    return {comparable_location(location) for location in files}
 
 
 def _expire_snapshots(catalog: Catalog, name: str, before_ms: int, *, dry_run: bool) -> int:
@@ -256,7 +256,7 @@ def _folders(home: Home, catalog: Catalog, dataset: str) -> dict[str, list[Folde
     names = [f"{dataset}__{suffix}" if suffix else dataset for suffix in (*TABLES, RESTATEMENTS)]
     existing = [name for name in names if catalog.table_exists(table_identifier(name))]
     if dataset not in existing:
-        msg = f"no dataset `{dataset}` in {home.path}"
+        msg = f"no dataset `{dataset}` in {home.location}"
         raise LedgerError(msg)
     return {name: list_table_folders(home, load_table(catalog, name)) for name in existing}
 
@@ -309,6 +309,10 @@ def _expire_side_tables(home: Home, catalog: Catalog, dataset: str) -> None:
             expire_old_snapshots(catalog, name, list_published)
 
 
+def _list_tags(table: Table, runs: Sequence[str]) -> list[str]:
+    return [name for run_id in runs for name in tag_names(run_id) if name in table.refs()]
+
+
 def _find_expired_runs(table: Table, keep_runs: int) -> tuple[list[str], list[int]]:
     """Return the runs that lose their tags, and the ids of snapshots before the base of the oldest kept run."""
     newest_first = sorted(
@@ -322,7 +326,7 @@ def _find_expired_runs(table: Table, keep_runs: int) -> tuple[list[str], list[in
     kept_versions = [snapshots.snapshot_version(snapshot) for _, snapshot in newest_first[:keep_runs]]
     current = table.current_snapshot()
     oldest_version = min(kept_versions, default=snapshots.snapshot_version(current) + 1 if current else 0)
-    expired_tags = {tag_name(run_id) for run_id in runs}
+    expired_tags = {*_list_tags(table, runs)}
     referenced = {ref.snapshot_id for name, ref in table.refs().items() if name not in expired_tags}
     return runs, [
         snapshot.snapshot_id

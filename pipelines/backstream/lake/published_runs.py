@@ -17,7 +17,8 @@ from backstream.lake import snapshots
 from backstream.lake.catalog import load_table
 from backstream.lake.catalog_address import namespace
 from backstream.lake.diff import Replacement
-from backstream.lake.ledger import RunRow, list_runs
+from backstream.lake.ledger import RunRow
+from backstream.lake.run_rows import list_runs
 from backstream.lake.snapshots import list_tagged_snapshots
 from backstream.lake.tables import RESERVED
 from backstream.runs.home import Home
@@ -71,8 +72,7 @@ def find_rollback_of(home: Home, table: Table, run_id: str) -> str | None:
 def list_published_run_ids(home: Home, table: Table) -> set[str]:
     """Return the ids of all runs that were ever published into a table of windows."""
     of_snapshots = (
-        snapshots.summary_property(snapshot, snapshots.RUN_ID)
-        for snapshot in snapshots.list_retained_snapshots(table)
+        snapshots.summary_property(snapshot, snapshots.RUN_ID) for snapshot in snapshots.list_commits(table)
     )
     run_ids = {run_id for run_id in of_snapshots if run_id} | set(list_tagged_snapshots(table))
     if snapshots.is_history_expired(table):
@@ -110,7 +110,7 @@ def load_published_run(home: Home, catalog: Catalog, run_id: str) -> PublishedRu
     if folder := Runs(home).find(run_id):
         msg = f"run {run_id} of {folder.path.parent.name} was planned but never published"
         raise LedgerError(msg)
-    msg = f"no run {visible_line(run_id)} in {home.path}"
+    msg = f"no run {visible_line(run_id)} in {home.location}"
     raise LedgerError(msg)
 
 

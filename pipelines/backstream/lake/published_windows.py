@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from backstream.eventtime.instants import DAY_MS
 from backstream.eventtime.intervals import Interval
-from backstream.lake.ledger import list_runs
+from backstream.lake.ledger import list_recorded_runs
 from backstream.lake.metadata_pointers import find_metadata_location
 from backstream.runs.file_summaries import load_summary
 from backstream.runs.home import Home
@@ -36,16 +36,26 @@ class PublishedFile:
 
 
 @dataclass(frozen=True, slots=True)
+class Commit:
+    """The snapshot of a run: the range that it published, its time, and the number of rows."""
+
+    interval: Interval
+    run_id: str
+    at_ms: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class PublishedWindows:
     """The data files of a dataset at the time of loading; none if there is no table.
 
-    `publications` are the ranges that runs published, from the table's snapshots, newest first.
+    `commits` are those of runs, from the table's snapshots, newest first.
     """
 
     home: Home
     dataset: str
     files: tuple[PublishedFile, ...] = ()
-    publications: tuple[tuple[Interval, str], ...] = ()
+    commits: tuple[Commit, ...] = ()
     location: str | None = None
 
     def rows(self, is_wanted: Callable[[PublishedFile], bool], keys: Sequence[str]) -> pa.Table:
@@ -86,8 +96,8 @@ class PublishedWindows:
         """Yield the ranges from snapshots, and from the ledger for expired snapshots, newest first."""
         if self.location is None:
             return
-        yield from self.publications
-        for run in list_runs(self.home, self.dataset):
+        yield from ((commit.interval, commit.run_id) for commit in self.commits)
+        for run in list_recorded_runs(self.home, self.dataset):
             if run.status is RunStatus.PUBLISHED:
                 yield Interval(run.since_ms, run.until_ms), run.run_id
 
@@ -107,7 +117,8 @@ def load_published_windows(home: Home, dataset: str) -> PublishedWindows:
         for manifest in summary["manifests"].values()
         for path, days, first_ms, end_ms in manifest
     )
-    publications = tuple(
-        (Interval(start_ms, end_ms), run_id) for start_ms, end_ms, run_id in summary["publications"]
+    commits = tuple(
+        Commit(Interval(start_ms, end_ms), run_id, at_ms, rows)
+        for start_ms, end_ms, run_id, at_ms, rows in summary["commits"]
     )
-    return PublishedWindows(home, dataset, tuple(files), publications, summary["of"])
+    return PublishedWindows(home, dataset, tuple(files), commits, summary["of"])

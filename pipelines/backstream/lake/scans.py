@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,7 +32,7 @@ from backstream.eventtime.intervals import Interval
 from backstream.lake.catalog import open_catalog_for_writing
 from backstream.lake.catalog_address import table_identifier
 from backstream.lake.first_rows import first_rows
-from backstream.lake.snapshots import find_snapshot_of_run
+from backstream.lake.snapshots import find_commit_of_run
 from backstream.runs.home import Home
 
 DAY_COLUMN = "window_start"
@@ -60,6 +61,19 @@ def list_files(table: Table, interval: Interval, snapshot_id: int | None = None)
     return [task.file for task in tasks]
 
 
+def digest_files(table: Table | None, interval: Interval, column: str = DAY_COLUMN) -> str:
+    """Return a digest of the paths of the current files that may hold an interval, and of their row-level deletes.
+
+    Args:
+        table: a table of windows; None: it does not exist yet.
+        interval: the interval of window starts.
+        column: the column of the window start, a timestamp.
+    """
+    tasks = table.scan(row_filter=in_interval(column, interval)).plan_files() if table else ()
+    paths = sorted({file.file_path for task in tasks for file in (task.file, *task.delete_files)})
+    return hashlib.sha256("\n".join(paths).encode()).hexdigest()[:16]
+
+
 def count_rows(home: Home, dataset: str, interval: Interval) -> int:
     """Return the number of published rows of a dataset whose windows start in a range of whole days."""
     return sum(count_rows_by_day(home, dataset, interval).values())
@@ -76,7 +90,7 @@ def count_rows_by_day(home: Home, dataset: str, interval: Interval, before: str 
             table = catalog.load_table(table_identifier(dataset))
         except NoSuchTableError:
             return {}
-        own = find_snapshot_of_run(table, before) if before else None
+        own = find_commit_of_run(table, before) if before else None
         if own and (own.parent_snapshot_id is None or table.snapshot_by_id(own.parent_snapshot_id) is None):
             return {}
         days = _group_files_by_day(list_files(table, interval, own.parent_snapshot_id if own else None))

@@ -21,26 +21,26 @@ from backstream.eventtime.instants import instant_text
 from backstream.eventtime.intervals import Interval
 from backstream.lake.catalog import load_table
 from backstream.lake.commit import OWNER_PROPERTIES, with_retries
+from backstream.lake.commit_marks import PREFIX, list_marks
 from backstream.runs.plan import Plan, definition_id
 
-_PREFIX = "backstream."
-RUN_ID = f"{_PREFIX}run_id"
-SINCE_MS = f"{_PREFIX}since_ms"
-UNTIL_MS = f"{_PREFIX}until_ms"
-ROWS = f"{_PREFIX}rows"
-REPLACED_ROWS = f"{_PREFIX}replaced_rows"
-FILES = f"{_PREFIX}files"
-CHANGED_VALUES = f"{_PREFIX}changed_values"
+RUN_ID = f"{PREFIX}run_id"
+SINCE_MS = f"{PREFIX}since_ms"
+UNTIL_MS = f"{PREFIX}until_ms"
+ROWS = f"{PREFIX}rows"
+REPLACED_ROWS = f"{PREFIX}replaced_rows"
+FILES = f"{PREFIX}files"
+CHANGED_VALUES = f"{PREFIX}changed_values"
 """The number of rows that the run added to the table of restatements."""
-PLAN_HASH = f"{_PREFIX}plan_hash"
+PLAN_HASH = f"{PREFIX}plan_hash"
 DEFINITION, KEYS = OWNER_PROPERTIES
-DEFINITION_HASH = f"{_PREFIX}definition_hash"
-MODE = f"{_PREFIX}mode"
-TARGET = f"{_PREFIX}target"
+DEFINITION_HASH = f"{PREFIX}definition_hash"
+MODE = f"{PREFIX}mode"
+TARGET = f"{PREFIX}target"
 """The section `[publish]` of the definition, JSON."""
-ROLLED_BACK = f"{_PREFIX}rolled_back"
+ROLLED_BACK = f"{PREFIX}rolled_back"
 _FIRST_VERSION = 1  # if the oldest retained snapshot has a later version, snapshots have expired
-_TAG_PREFIX = "run/"
+_TAG_PREFIX, _BEFORE_PREFIX = "run/", "before/"
 
 
 def summary_properties(plan: Plan, rows: int, replaced_rows: int, files: int) -> dict[str, str]:
@@ -78,7 +78,7 @@ def key_columns_of_snapshot(snapshot: Snapshot) -> list[str]:
 def backstream_properties(snapshot: Snapshot) -> dict[str, str]:
     """Return all properties of a snapshot that backstream recorded."""
     properties = snapshot.summary.additional_properties if snapshot.summary else {}
-    return {key: value for key, value in properties.items() if key.startswith(_PREFIX)}
+    return {key: value for key, value in properties.items() if key.startswith(PREFIX)}
 
 
 def summary_property(snapshot: Snapshot, key: str) -> str | None:
@@ -137,12 +137,26 @@ def find_snapshot_of_run(table: Table, run_id: str) -> Snapshot | None:
     )
 
 
+def list_commits(table: Table) -> Iterator[Snapshot]:
+    """Yield the retained snapshots, and the marks of expired ones (`commit_marks.py`), which have no files."""
+    yield from list_retained_snapshots(table)
+    if is_history_expired(table):
+        known = {snapshot.snapshot_id for snapshot in table.snapshots()}
+        yield from (mark for mark in list_marks(table) if mark.snapshot_id not in known)
+
+
+def find_commit_of_run(table: Table, run_id: str) -> Snapshot | None:
+    """Return the snapshot of a run, or its mark if the snapshot has expired; None if it made no commit."""
+    return next((item for item in list_commits(table) if summary_property(item, RUN_ID) == run_id), None)
+
+
 def find_append_of_run(table: Table, run_id: str) -> Snapshot | None:
     """Return the snapshot in which a run appended to an append-only table; None if it did not append.
 
-    All snapshots are searched, because snapshots before and after it may have expired (`compaction.py`).
+    All snapshots and marks are searched, because snapshots before and after it may have expired (`compaction.py`).
     """
-    return next((item for item in table.snapshots() if summary_property(item, RUN_ID) == run_id), None)
+    commits = (*table.snapshots(), *list_marks(table))
+    return next((item for item in commits if summary_property(item, RUN_ID) == run_id), None)
 
 
 def range_of_snapshot(snapshot: Snapshot) -> Interval | None:
@@ -176,6 +190,11 @@ def find_parent(table: Table, snapshot: Snapshot) -> Snapshot | None:
 def tag_name(run_id: str) -> str:
     """Return the name of a run's tag."""
     return f"{_TAG_PREFIX}{run_id}"
+
+
+def tag_names(run_id: str) -> tuple[str, str]:
+    """Return the names of the tags of a run: of its state, and of the state before it."""
+    return tag_name(run_id), f"{_BEFORE_PREFIX}{run_id}"
 
 
 def list_tagged_snapshots(table: Table) -> dict[str, Snapshot]:

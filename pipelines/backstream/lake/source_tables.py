@@ -1,21 +1,24 @@
 """Read the data files of an Iceberg table that is a source, and follow its changes from snapshot to snapshot.
 
-A compaction replaces files by others with the same records. Copies of the replaced files stay valid, so neither
-they nor the published days become stale.
+A compaction replaces files by others with the same records, also if these are only files that delete rows. Copies
+of the replaced files stay valid, so neither they nor the published days become stale.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
+from pydantic import ValidationError
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
-from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntryStatus
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntryStatus
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 from pyiceberg.utils.config import Config
@@ -31,6 +34,8 @@ from backstream.source.table_files import TableFile
 from backstream.storage.files import load_json, write_json
 
 _STATE = "_snapshot.json"
+_FORMATS = (FileFormat.PARQUET, FileFormat.ORC)
+_UNKNOWN_TYPE = re.compile(r"Unsupported field type: '?([\w()]+)")
 _CONFIGURATION_HINT = (
     "hint: configure it in ~/.pyiceberg.yaml or by variables such as PYICEBERG_CATALOG__{name}__URI;"
     f" the catalog of backstream is {CATALOG_NAME!r}"
@@ -42,7 +47,7 @@ class FileGroup:
     """Files with the same records: those with copies, and those that replaced them in the table."""
 
     copied: tuple[RawFile, ...]
-    current: tuple[str, ...]
+    current: tuple[RawFile, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +70,8 @@ class SourceTableState:
             return None
         files = tuple(RawFile(*values) for values in content.pop("files"))
         groups = tuple(
-            FileGroup(tuple(RawFile(*values) for values in copied), tuple(current))
-            for copied, current in content.pop("groups")
+            FileGroup(*(tuple(RawFile(*values) for values in members) for members in group))
+            for group in content.pop("groups")
         )
         return cls(**content, files=files, groups=groups)
 
@@ -75,13 +80,14 @@ class SourceTableState:
         content = asdict(self)
         content["files"] = [list(asdict(file).values()) for file in self.files]
         content["groups"] = [
-            [[list(asdict(file).values()) for file in group.copied], group.current] for group in self.groups
+            [[list(asdict(file).values()) for file in files] for files in (group.copied, group.current)]
+            for group in self.groups
         ]
         write_json(folder / _STATE, content)
 
     def source_files(self) -> list[RawFile]:
         """Return the files that hold the records of the snapshot: a compacted file counts as those it replaced."""
-        replaced = {path for group in self.groups for path in group.current}
+        replaced = {file.path for group in self.groups for file in group.current}
         copied = [file for group in self.groups for file in group.copied]
         return sorted([*copied, *(file for file in self.files if file.path not in replaced)])
 
@@ -137,6 +143,7 @@ def open_source_table(name: str, home: Home, where: str) -> Iterator[Table]:
 
     Raises:
         SpecError: when PyIceberg has no configuration of the catalog, or there is no such table.
+        PlanError: when PyIceberg does not know a type of the table.
         CatalogError: when the catalog cannot be reached.
     """
     catalog_name, _, identifier = name.partition(".")
@@ -150,12 +157,41 @@ def open_source_table(name: str, home: Home, where: str) -> Iterator[Table]:
     except SpecError:
         raise
     except Exception as error:  # each kind of catalog raises errors of its own
+        if isinstance(error.__cause__, ValidationError):
+            raise _metadata_error(name, error.__cause__, where) from error
         msg = f"cannot read table {name} from its catalog: {_first_line(error)} ({where}, source.path)"
         raise CatalogError(msg) from error
     try:
         yield table
     finally:
         catalog.close()
+
+
+def table_bytes(name: str, home: Home, where: str) -> int:
+    """Return the size of the files of a table in bytes, by its newest snapshot.
+
+    Raises:
+        SpecError, PlanError, CatalogError: as `open_source_table` does.
+    """
+    with open_source_table(name, home, where) as table:
+        current = table.current_snapshot()
+        return int(current.summary.get("total-files-size") or 0) if current and current.summary else 0
+
+
+def _metadata_error(name: str, error: ValidationError, where: str) -> PlanError:
+    """Return the error for the metadata of a table that PyIceberg does not understand."""
+    finding, reader = error.errors()[0], f"PyIceberg {version('pyiceberg')}"
+    if kind := _UNKNOWN_TYPE.search(finding["msg"]):
+        numbers = [part + 1 for part in finding["loc"] if isinstance(part, int)]
+        return PlanError(
+            f"table {name} has a column of the type {kind[1]}, which {reader} cannot read:"
+            f" column {numbers[-1]} ({where}, source.path)\n\n"
+            "hint: read a table without this column, or with another type of it"
+        )
+    return PlanError(
+        f"{reader} cannot read the metadata of table {name}: {finding['msg']}"
+        f" in {'.'.join(map(str, finding['loc']))} ({where}, source.path)"
+    )
 
 
 def _configured_catalog(name: str, where: str) -> Catalog:
@@ -189,27 +225,30 @@ def list_table_files(table: Table, source: Source, last: SourceTableState | None
         where: the definition, for messages.
 
     Raises:
-        PlanError: when the table has no snapshot, or deletes rows in a way that PyIceberg cannot read.
+        PlanError: when the table has no snapshot, has files of a format that PyIceberg cannot read, or deletes
+            rows in such a way.
     """
     snapshot, name = table.current_snapshot(), str(source.path)
     if snapshot is None:
         msg = f"table {name} has no snapshot, and so no records ({where}, source.path)"
         raise PlanError(msg)
     scans = _plan_files(table, snapshot, source, where)
+    if other := next((task.file for task in scans.values() if task.file.file_format not in _FORMATS), None):
+        msg = (
+            f"table {name} has data files of the format {other.file_format.value}, and only Parquet and ORC are"
+            f" read ({where}, source.path)\n  {other.file_path}\n\n"
+            "hint: set its property write.format.default to parquet, and rewrite the files, e.g., with Spark's"
+            " procedure rewrite_data_files and the option rewrite-all"
+        )
+        raise PlanError(msg)
     uuid = str(table.metadata.table_uuid)
     state = SourceTableState(name, uuid, snapshot.snapshot_id, snapshot.timestamp_ms, tuple(sorted(scans)))
     if last is None or last.table_uuid != uuid:
         return TableFiles(state, table, scans)
     history = _History.from_state(last)
-    history.follow(table, snapshot)
-    groups = tuple(group for group in history.groups() if _is_intact(group, state.files))
+    history.follow(table, snapshot, state.files)
+    groups = tuple(group for group in history.groups() if {*state.files}.issuperset(group.current))
     return TableFiles(replace(state, groups=groups), table, {**history.scans, **scans})
-
-
-def _is_intact(group: FileGroup, files: Sequence[RawFile]) -> bool:
-    """Return whether all current files of a group are in the snapshot, without row-level deletes."""
-    whole = {file.path for file in files if not file.identity}
-    return whole.issuperset(group.current)
 
 
 def _plan_files(table: Table, snapshot: Snapshot, source: Source, where: str) -> dict[RawFile, FileScanTask]:
@@ -246,15 +285,21 @@ class _History:
 
     @classmethod
     def from_state(cls, last: SourceTableState) -> Self:
-        groups = {path: group for group in last.groups for path in group.current}
+        groups = {file.path: group for group in last.groups for file in group.current}
         return cls(last, {file.path: file for file in last.files}, groups)
 
     def groups(self) -> list[FileGroup]:
         """Return each group once."""
         return list(dict.fromkeys(self.group_by_path.values()))
 
-    def follow(self, table: Table, current: Snapshot) -> None:
-        """Apply the snapshots since the last one; none if the last one is no ancestor, or a snapshot expired."""
+    def follow(self, table: Table, current: Snapshot, files: Sequence[RawFile]) -> None:
+        """Apply the snapshots since the last one; none if the last one is no ancestor, or a snapshot expired.
+
+        Args:
+            table: the table.
+            current: its current snapshot.
+            files: the files of that snapshot.
+        """
         newer: list[Snapshot] = []
         for snapshot in ancestors_of(current, table.metadata):
             if snapshot.snapshot_id == self.last.snapshot_id:
@@ -262,11 +307,24 @@ class _History:
             newer.append(snapshot)
         else:
             return
+        are_same_rows = True
         for snapshot in reversed(newer):
             changes = _Changes.from_snapshot(table, snapshot)
-            if changes.has_new_deletes:
+            if changes.has_new_deletes and not changes.is_replacement_of_deletes:
                 return  # the files of a later compaction may lack rows of the files that they replace
+            are_same_rows &= changes.is_replacement or not changes.has_removed_deletes
             self._apply(changes)
+        if are_same_rows:
+            for file in files:
+                self._keep_rows(file)
+
+    def _keep_rows(self, file: RawFile) -> None:
+        """Take a file for the one that it was before other files replaced those that delete its rows."""
+        if (known := self.known.get(file.path)) is None or known == file or not (known.identity and file.identity):
+            return
+        group = self._group(file.path)
+        current = tuple(file if each.path == file.path else each for each in group.current)
+        self.group_by_path |= {each.path: FileGroup(group.copied, current) for each in current}
 
     def _apply(self, changes: _Changes) -> None:
         for file in changes.added:
@@ -284,31 +342,37 @@ class _History:
         groups = list(dict.fromkeys(self._group(path) for path in changes.removed if path in self.known))
         if not groups:
             return
-        current = {path for group in groups for path in group.current} - set(changes.removed)
-        paths = tuple(sorted(current | {file.file_path for file in changes.added}))
+        kept = {file for group in groups for file in group.current if file.path not in changes.removed}
+        current = tuple(sorted(kept.union(map(_describe, changes.added))))
         copied = tuple(sorted({file for group in groups for file in group.copied}))
         for path in changes.removed:
             self.group_by_path.pop(path, None)
-        self.group_by_path |= dict.fromkeys(paths, FileGroup(copied, paths))
+        self.group_by_path |= {file.path: FileGroup(copied, current) for file in current}
 
     def _group(self, path: str) -> FileGroup:
-        return self.group_by_path.get(path) or FileGroup((self.known[path],), (path,))
+        return self.group_by_path.get(path) or FileGroup((self.known[path],), (self.known[path],))
 
     def _dissolve(self, path: str) -> None:
         """Forget a group of which a file was removed, because it is unknown which records the file had."""
         if group := self.group_by_path.get(path):
             for member in group.current:
-                del self.group_by_path[member]
+                del self.group_by_path[member.path]
 
 
 @dataclass(frozen=True, slots=True)
 class _Changes:
-    """The data files that a snapshot added and removed, and whether it added row-level deletes."""
+    """The data files that a snapshot added and removed, and whether it added or removed row-level deletes."""
 
     is_replacement: bool
     added: tuple[DataFile, ...]
     removed: tuple[str, ...]
     has_new_deletes: bool
+    has_removed_deletes: bool
+
+    @property
+    def is_replacement_of_deletes(self) -> bool:
+        """True if only files that delete rows were replaced, so that no row has changed."""
+        return self.is_replacement and not self.added and not self.removed
 
     @classmethod
     def from_snapshot(cls, table: Table, snapshot: Snapshot) -> Self:
@@ -326,6 +390,7 @@ class _Changes:
             tuple(file for file in added if file.content == DataFileContent.DATA),
             tuple(file.file_path for file in removed if file.content == DataFileContent.DATA),
             any(file.content != DataFileContent.DATA for file in added),
+            any(file.content != DataFileContent.DATA for file in removed),
         )
 
 

@@ -30,6 +30,8 @@ PUBLICATION_MARK, VACUUM_MARK = ".publication", ".vacuum"
 """Objects beside the staged files of a run, while a publication or a vacuum works on them."""
 _S3_SCHEMES = ("s3", "s3a", "s3n")
 _OTHER_SCHEMES = ("gs", "abfs", "abfss", "hdfs")
+_S3_SCHEME = re.compile(r"^s3[an]://")
+_FILE_SCHEME = re.compile(r"^file:(//)?/")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]+")
 _FILE_IO = {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}
 _INVALID_ADDRESS = (
@@ -141,8 +143,16 @@ def create_folder(folder: Path, name: str) -> None:
 
 
 def plain_path(location: str) -> str:
-    """Return a local location as the path that Spark and PyArrow use; any other location unchanged."""
-    return location.removeprefix("file://")
+    """Return a local location as the path that Spark and PyArrow use; any other location unchanged.
+
+    Iceberg's Java library writes `file:/folder` into the tables that it changes, and PyIceberg `file:///folder`.
+    """
+    return _FILE_SCHEME.sub("/", location)
+
+
+def comparable_location(location: str) -> str:
+    """Return a location as all programs of a table would write it: they write several schemes of one store."""
+    return _S3_SCHEME.sub("s3://", plain_path(location))
 
 
 def location_of(path: str) -> str:
@@ -186,7 +196,7 @@ def _options(query: str) -> dict[str, str]:
 class StoredFile:
     """One file: `location` is as in `list_reachable_files`, `run_id` is empty unless it is a data file of a run.
 
-    `owner` is the location itself, or the checked file if this is a checksum file of Hadoop.
+    `owner` is the location itself, or the checked file if this is a checksum file of Hadoop, for comparisons.
     """
 
     location: str
@@ -254,7 +264,8 @@ class StoreFolder:
             if info.is_file:
                 run_id = _run_id_of(tuple(info.path.removeprefix(f"{self.path}/").split("/")))
                 location = self.address + info.path.removeprefix(self.path)
-                yield StoredFile(location, info.size, info.mtime_ns // 1_000_000, run_id, location)
+                modified_ms = info.mtime_ns // 1_000_000
+                yield StoredFile(location, info.size, modified_ms, run_id, comparable_location(location))
 
     @contextmanager
     def claim(self, run_id: str, grace_ms: int) -> Iterator[bool]:

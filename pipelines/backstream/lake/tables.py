@@ -10,7 +10,7 @@ from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table as IcebergTable
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortField, SortOrder
+from pyiceberg.table.sorting import NullOrder
 from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyiceberg.types import (
     BooleanType,
@@ -30,7 +30,14 @@ from pyiceberg.types import (
 
 from backstream import __version__
 from backstream.errors import PlanError
-from backstream.lake.catalog import FORMAT, FORMAT_VERSION, MADE_BY, new_table_location, require_known_format
+from backstream.lake.catalog import (
+    FORMAT,
+    FORMAT_VERSION,
+    MADE_BY,
+    explain_missing_location,
+    new_table_location,
+    require_known_format,
+)
 from backstream.lake.catalog_address import table_identifier
 from backstream.lake.commit import with_retries
 from backstream.runs.table_schemas import Column, Table
@@ -55,8 +62,6 @@ _PROPERTIES = {
     FORMAT: str(FORMAT_VERSION),
     MADE_BY: __version__,
     "format-version": "2",
-    # PyIceberg's retry doesn't check for conflicting runs, so `commit.py` retries instead.
-    "commit.retry.num-retries": "0",
     # Without merges, an append-only table has one manifest per run, and each scan reads all of them.
     "commit.manifest-merge.enabled": "true",
     "commit.manifest.min-count-to-merge": "20",
@@ -108,22 +113,31 @@ def create_table(
         catalog: the catalog of the lake.
         name: the name of the table.
         wanted: the columns and the day column of the partitioning.
-        location: the location of its files; None: that of `new_table_location`.
+        location: the location of its files; None: that of `new_table_location`, or of the catalog's choice.
         properties: properties in addition to those of every table.
         order: the columns of the sort order, for programs that rewrite files; the job doesn't sort its files.
+
+    Raises:
+        CommitFailedException: if another process created it in the meantime; the next attempt finds it.
     """
     identifier, schema = table_identifier(name), _schema(wanted)
     try:
-        return catalog.create_table(
-            identifier,
-            schema,
-            location=location or new_table_location(catalog, name),
-            partition_spec=_partition_spec(wanted, schema),
-            sort_order=_sort_order(order, schema),
-            properties=_properties(wanted) | dict(properties or {}),
-        )
+        with explain_missing_location(catalog, name):
+            table = catalog.create_table(
+                identifier,
+                schema,
+                location=location or new_table_location(catalog, name),
+                partition_spec=_partition_spec(wanted, schema),
+                properties=_properties(wanted) | dict(properties or {}),
+            )
     except TableAlreadyExistsError:
         return require_known_format(catalog.load_table(identifier))
+    if order:
+        # The order is added, so that order 0, unsorted, is listed: without it, Spark cannot sort files by another.
+        with table.update_sort_order() as update:
+            for column in order:
+                update.asc(column, IdentityTransform(), NullOrder.NULLS_FIRST)
+    return table
 
 
 def require_compatible(table: IcebergTable, name: str, wanted: Table) -> None:
@@ -258,8 +272,3 @@ def _partition_spec(wanted: Table, schema: Schema) -> PartitionSpec:
     source_id = schema.find_field(wanted.day_column).field_id
     name = f"{wanted.day_column}_day"
     return PartitionSpec(PartitionField(source_id, _FIRST_PARTITION_FIELD, DayTransform(), name))
-
-
-def _sort_order(columns: Sequence[str], schema: Schema) -> SortOrder:
-    fields = [SortField(schema.find_field(name).field_id, IdentityTransform()) for name in columns]
-    return SortOrder(*fields) if fields else UNSORTED_SORT_ORDER

@@ -14,6 +14,7 @@ from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, StaticTable, Table
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import PrimitiveType
 
 from backstream.eventtime.instants import DAY_MS
@@ -39,18 +40,12 @@ def summarize_window_files(home: Home, dataset: str, known: Mapping[str, Any] | 
         columns = table.schema().column_names
         known_manifests = known["manifests"] if known and known.get("columns") == columns else {}
         manifests = _summarize_manifests(table, known_manifests)
-    ranges = (
-        (snapshots.range_of_snapshot(snapshot), snapshots.summary_property(snapshot, snapshots.RUN_ID))
-        for snapshot in snapshots.list_ancestors(table)
-    )
-    publications = [
-        (interval.start_ms, interval.end_ms, run_id) for interval, run_id in ranges if interval and run_id
-    ]
+    commits = [commit for snapshot in snapshots.list_commits(table) if (commit := _summarize_commit(snapshot))]
     summary = {
         "of": table.metadata_location,
         "columns": columns,
         "manifests": manifests,
-        "publications": publications,
+        "commits": commits,
     }
     write_summary(home.summary(f"windows-{dataset}"), summary)
     return summary
@@ -71,6 +66,16 @@ def scan_window_keys(
         rows = _scan_columns(table, tasks, [*keys, *names])
     columns = [rows[key] if key in rows.column_names else pa.nulls(rows.num_rows) for key in keys]
     return pa.table([*columns, *(rows[name] for name in names)], names=[*keys, *names])
+
+
+def _summarize_commit(snapshot: Snapshot) -> list[Any] | None:
+    """Return the range, run, time, and rows of a snapshot; None if another program made it."""
+    interval = snapshots.range_of_snapshot(snapshot)
+    run_id = snapshots.summary_property(snapshot, snapshots.RUN_ID)
+    if interval is None or run_id is None:
+        return None
+    rows = snapshots.summary_number(snapshot, snapshots.ROWS)
+    return [interval.start_ms, interval.end_ms, run_id, snapshot.timestamp_ms, rows]
 
 
 def _summarize_manifests(table: Table, known: Mapping[str, Any]) -> dict[str, list[Any]]:

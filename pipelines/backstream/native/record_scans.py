@@ -90,8 +90,8 @@ def _scan_group(
     sequence = f"CAST({quote_name(reading.sequence)} AS BIGINT)" if reading.sequence else "0::BIGINT"
     selected = ", ".join(
         [
-            f"{_to_ms(event, is_after_1970=reading.valid.start_ms >= 0)} AS event_ms",
-            f"{_to_ms(arrival)} AS arrival_ms",
+            f"{time_in_ms(event, is_after_1970=reading.valid.start_ms >= 0)} AS event_ms",
+            f"{time_in_ms(arrival)} AS arrival_ms",
             f"{partition} AS source_partition",
             f"{sequence} AS arrival_seq",
             *values,
@@ -106,7 +106,7 @@ def column_alias(reading: ReadSpec, name: str) -> str:
     return f"c{list(reading.types).index(name)}"
 
 
-def _to_ms(instant: str, *, is_after_1970: bool = False) -> str:
+def time_in_ms(instant: str, *, is_after_1970: bool = False) -> str:
     """Return milliseconds since 1970, rounded down; DuckDB's division truncates towards zero."""
     us = f"epoch_us({instant})"
     return f"({us} // 1000)" if is_after_1970 else f"(CASE WHEN {us} < 0 THEN {us} - 999 ELSE {us} END // 1000)"

@@ -24,10 +24,12 @@ from backstream.definition.prepared_columns import (
 from backstream.eventtime.duplicates import RecordGap
 from backstream.eventtime.records import Fate
 from backstream.native import record_scans, sql
+from backstream.native.cells import CellsTask, GeneratorTask, read_task_cells, run_task_generators
 from backstream.native.database import open_database, register_firing_times, split_outputs, write_query
 from backstream.native.footers import list_files_with_rest
 from backstream.native.record_scans import is_readable, is_within
 from backstream.native.records import group_files_by_schema
+from backstream.native.sessions.halo import Halo, HaloTask, find_task_halo
 from backstream.native.sessions.task import SessionTask, UnitTask
 from backstream.native.sessions.task_runner import run_session_task, run_unit_task
 from backstream.native.sql import STAGING_CHUNK, cast_columns, is_true, quote_name, quote_path, quote_text
@@ -46,7 +48,8 @@ from backstream.native.task import (
 from backstream.native.task_disk import TaskDisk, open_task_disk
 from backstream.native.window_queries import WindowQueries
 from backstream.runs.table_schemas import DROPPED, PANES, QUARANTINE, WINDOWS
-from backstream.storage.stores import NO_STORES, Stores
+from backstream.storage.files import file_uri
+from backstream.storage.stores import NO_STORES, Stores, is_in_store
 
 if TYPE_CHECKING:
     import duckdb
@@ -70,8 +73,38 @@ def run_index_task(task: IndexTask, stores: Stores = NO_STORES) -> pa.Table:
         return rows.drop_columns(["file"]).append_column("path", paths.take(rows["file"].combine_chunks()))
 
 
+def run_halo_task(task: HaloTask, stores: Stores = NO_STORES) -> Halo:
+    """Return how far the sessions of a task extend.
+
+    Raises:
+        RuntimeError: with a message that begins with `FAILED` and has the task and the cause.
+    """
+    with _running(task, stores) as disk, open_database(task.memory_mb) as database:
+        return find_task_halo(task, disk, database)
+
+
+def run_cells_task(task: CellsTask, stores: Stores = NO_STORES) -> pa.Table:
+    """Return the cells and markers of a task.
+
+    Raises:
+        RuntimeError: with a message that begins with `FAILED` and has the task and the cause.
+    """
+    with _running(task, stores) as disk, open_database(task.memory_mb) as database:
+        return read_task_cells(task, disk, database)
+
+
+def run_generator_task(task: GeneratorTask, stores: Stores = NO_STORES) -> pa.Table:
+    """Return the output of the custom generators of a task.
+
+    Raises:
+        RuntimeError: with a message that begins with `FAILED` and has the task and the cause.
+    """
+    with _running(task, stores) as disk, open_database(task.cells.memory_mb) as database:
+        return run_task_generators(task, disk, database)
+
+
 @contextmanager
-def _running(task: Task | IndexTask, stores: Stores) -> Iterator[TaskDisk]:
+def _running(task: Task | IndexTask | HaloTask | CellsTask | GeneratorTask, stores: Stores) -> Iterator[TaskDisk]:
     """Provide the disk of a task, and name the task in an error."""
     with open_task_disk(stores) as disk:
         try:
@@ -235,13 +268,17 @@ def _query_file(reading: ReadSpec, file: _QuarantinedFile, output: TaskOutput) -
             ARRIVAL_TEXT, _time_text(reading, reading.arrival_time) if _has_arrival(reading) else "NULL"
         ),
         "record": first_of(RECORD, _record(schema)),
-        "file": first_of(FILE, quote_text(file.location)),
+        "file": first_of(FILE, quote_text(_uri(file.location))),
         "line": quote_name(LINE) if LINE in schema.names else "NULL",
         "run_id": quote_text(output.run_id),
         STAGING_CHUNK: str(file.chunk),
     }
     rows = f"SELECT {', '.join(['*', *missing])} FROM read_parquet({quote_path(file.path)})"
     return f"SELECT {cast_columns(values, output)} FROM ({rows}) WHERE NOT {is_true(is_readable(reading))}"
+
+
+def _uri(location: str) -> str:
+    return location if is_in_store(location) else file_uri(location)
 
 
 def _has_arrival(reading: ReadSpec) -> bool:

@@ -19,6 +19,7 @@ from backstream.errors import SpecError
 from backstream.orchestration.airflow_versions import AIRFLOW, AirflowNotFoundException, list_switched_off
 from backstream.orchestration.connections import CATALOG_CONNECTION_ID, WAREHOUSE_CONNECTION_ID, provide_lake
 from backstream.orchestration.dag_options import CONNECTION_ID, POOL
+from backstream.orchestration.runners.selection import find_runner
 from backstream.variables import CATALOG_CONNECTION_VARIABLE, WAREHOUSE_CONNECTION_VARIABLE
 from backstream.workflow.checks.findings import Finding, check_clock, fail, ok, warn
 
@@ -70,8 +71,13 @@ def _check_spark_connection() -> Iterator[Finding]:
         yield fail("connection", f"no Airflow connection {CONNECTION_ID}", remedy)
         yield from _check_pool(is_deferred=False)
         return
-    yield ok("connection", f"{CONNECTION_ID}: {connection.conn_type}, {connection.host}")
-    yield from _check_pool(is_deferred=connection.extra_dejson.get("deploy-mode") == "cluster")
+    try:
+        is_deferred = find_runner(connection).is_detached
+        yield ok("connection", f"{CONNECTION_ID}: {connection.conn_type}, {connection.host}")
+    except SpecError as error:
+        yield Finding.from_error("connection", error)
+        is_deferred = False
+    yield from _check_pool(is_deferred=is_deferred)
 
 
 def _check_lake_connections() -> Iterator[Finding]:

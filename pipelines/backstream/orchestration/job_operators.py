@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import time
+import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-
 from backstream.errors import BackstreamError
 from backstream.eventtime.instants import instant_text
-from backstream.orchestration import remote_driver
 from backstream.orchestration.connections import provide_environment
 from backstream.orchestration.params import parse_mode
 from backstream.orchestration.requests import record_request, trigger_of
 from backstream.orchestration.run_range import data_interval, resolve_range
+from backstream.orchestration.runners.job_runner import JobPhase, JobRunner, JobState
+from backstream.orchestration.runners.selection import find_runner
+from backstream.orchestration.runners.spark_submit import SparkSubmit
+from backstream.orchestration.runners.stored_driver import read_sentence
 from backstream.orchestration.spark_job import JobOperator
 from backstream.orchestration.tasks import fail_without_retry
+from backstream.orchestration.triggers import JobTrigger
 from backstream.runs.home import RunFolder
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Plan
@@ -30,7 +35,7 @@ class PrepareOperator(JobOperator):
     """Operator that submits the job that prepares the new files of a source."""
 
     job_module = "backstream.jobs.prepare"
-    template_fields = (*SparkSubmitOperator.template_fields, "request")
+    template_fields = (*JobOperator.template_fields, "request")
 
     def __init__(
         self,
@@ -63,7 +68,7 @@ class PrepareOperator(JobOperator):
 
     def job_arguments(self, context: Any) -> list[str]:
         """Return the arguments of the job: the definition, and for `reads_range` the range and mode of the run."""
-        arguments = [*(self.application_args or [])]
+        arguments = [*self.application_args]
         if not self.reads_range:
             return arguments
         params = context["params"] if self.request is None else self.request
@@ -71,9 +76,9 @@ class PrepareOperator(JobOperator):
         ends = ["--since", instant_text(interval.start_ms), "--until", instant_text(interval.end_ms)]
         return [*arguments, *ends, *(["--mode", mode.value] if mode else [])]
 
-    def _run_job(self, context: Any) -> None:
+    def _run_job(self, context: Any, connection: Any) -> None:
         self.application_args = self.job_arguments(context)
-        super()._run_job(context)
+        super()._run_job(context, connection)
 
 
 class ReplayOperator(JobOperator):
@@ -81,33 +86,41 @@ class ReplayOperator(JobOperator):
 
     job_module = "backstream.jobs.replay"
 
-    def _run_job(self, context: Any) -> None:
-        """Run the driver beside the task, or wait for one on a standalone cluster without a slot.
+    def _run_job(self, context: Any, connection: Any) -> None:
+        """Run the driver beside the task, or wait for one in another place without a slot.
 
         Raises:
-            TaskDeferred: when the driver runs on the cluster.
+            TaskDeferred: when the driver lives without this task.
         """
+        runner = connection and find_runner(connection)
         begin_phase(self._folder, Phase.START_SPARK, self._chunk_ids[0])
         try:
-            self._submit(context)
+            if runner is None or isinstance(runner, SparkSubmit):
+                self._follow_client(connection, context)
+            else:
+                self._submit(runner, context)
         except Exception:
             withdraw_phase(self._folder, Phase.START_SPARK, self._chunk_ids[0])
             raise
 
-    def _submit(self, context: Any) -> None:
-        if self._deploy_mode is None:
-            super()._run_job(context)
-            return
+    def _submit(self, runner: JobRunner, context: Any) -> None:
+        """Start the driver, which gets no address of the catalog, and wait for it without a slot."""
         from backstream.workflow.publish import create_run_tables
 
         plan = self._load_plan()
         create_run_tables(plan)
-        driver = remote_driver.start(self, plan)
-        log.info("started %s on %s; this task waits without a slot", driver.driver_id, driver.cluster.master)
-        self.defer(trigger=driver, method_name="execute_complete")
+        job = self._job(context)
+        job = replace(job, arguments=(*job.arguments, "--without-catalog"))
+        error_location = plan.home.location_of(job.errors / f"driver-{uuid.uuid4().hex[:8]}.txt")
+        job_id, limit = runner.submit(job, error_location), self.execution_timeout
+        ends_at_s = time.time() + limit.total_seconds() if limit else None
+        log.info("started %s; this task waits for it without a slot", job_id)
+        kind = type(runner).__name__
+        trigger = JobTrigger(kind, runner.settings, job_id, error_location, ends_at_s)
+        self.defer(trigger=trigger, method_name="execute_complete")
 
     def execute_complete(self, context: Any, event: dict[str, Any]) -> None:
-        """Check the result of a driver on a cluster.
+        """Check the result of a driver in another place.
 
         Raises:
             AirflowFailException: when the driver failed for a reason that a retry cannot fix.
@@ -116,19 +129,25 @@ class ReplayOperator(JobOperator):
         """
         with fail_without_retry():
             provide_environment(Path(self.definition_path))
-            plan = self._load_plan()
-            if error := remote_driver.find_error(str(self.name), event):
+            plan, state = self._load_plan(), JobState.from_json(event["state"])
+            if state.phase is not JobPhase.SUCCEEDED:
                 withdraw_phase(self._folder, Phase.START_SPARK, self._chunk_ids[0])
                 from backstream.workflow.publish import record_failure
 
                 with record_failure(plan):
-                    raise error
+                    raise self._job_error(state, read_sentence(event["error_location"]))
             self._check_result()
 
     def _check_result(self) -> None:
         plan, manifests = self._load_manifests()
         log.info("replayed %s: %s", self.name, _count_text(manifests))
         log.info("%s %s: %s", plan.dataset, plan.range, load_progress(plan))
+
+    def _is_local(self) -> bool:
+        try:
+            return bool(self._load_plan().definition["backfill"]["runner"] == "local")
+        except BackstreamError:
+            return False  # the job explains it
 
     def _trace_folder(self) -> Path:
         return self._folder.errors
@@ -166,7 +185,7 @@ class ReplayOperator(JobOperator):
 
     @property
     def _options(self) -> list[tuple[str, str]]:
-        arguments = [str(argument) for argument in self.application_args or []]
+        arguments = [str(argument) for argument in self.application_args]
         return list(zip(arguments[::2], arguments[1::2], strict=True))
 
 

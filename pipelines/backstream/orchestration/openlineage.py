@@ -28,6 +28,7 @@ from openlineage.client.facet_v2 import (
 from backstream.definition.column_lineage import Origin
 from backstream.eventtime.instants import instant_text
 from backstream.runs.results import Audit, Check, CheckOutcome, Severity
+from backstream.text import visible_line, visible_text
 
 if TYPE_CHECKING:
     from backstream.workflow.lineage import LineageInput, LineageOutput, RunLineage
@@ -80,7 +81,7 @@ def _run_facets(lineage: RunLineage, audit: Audit | None) -> dict[str, RunFacet]
         since=instant_text(plan.since_ms),
         until=instant_text(plan.until_ms),
         mode=plan.mode.value,
-        reason=plan.reason,
+        reason=visible_line(plan.reason),
         verdict=audit.verdict.value if audit else None,
     )
     return {_FACET: facet}
@@ -92,9 +93,9 @@ def _assertion(check: Check) -> data_quality_assertions_dataset.Assertion:
         success=check.outcome in _SUCCESS,
         column=check.column,
         severity="error" if check.severity is Severity.CRITICAL else "warn",
-        name=check.name,
-        expected=check.limit or None,
-        actual=check.observed or None,
+        name=visible_line(check.name),
+        expected=visible_line(check.limit) or None,
+        actual=visible_line(check.observed) or None,
     )
 
 
@@ -136,7 +137,9 @@ def _table_facets(lineage: RunLineage, table: LineageOutput) -> dict[str, Datase
         "symlinks": symlinks_dataset.SymlinksDatasetFacet([identifier]),
     }
     if lineage.description:
-        facets["documentation"] = documentation_dataset.DocumentationDatasetFacet(lineage.description)
+        facets["documentation"] = documentation_dataset.DocumentationDatasetFacet(
+            visible_text(lineage.description)
+        )
     return facets
 
 

@@ -55,7 +55,9 @@ class RecordedRequest:
 
     def add_plan(self, plan: Plan) -> None:
         """Add the plan that the request led to."""
-        self.add(run_id=plan.run_id, mode=plan.mode.value, since_ms=plan.since_ms, until_ms=plan.until_ms)
+        planned_at_ms = int(time.time() * SECOND_MS)
+        facts = {"mode": plan.mode.value, "since_ms": plan.since_ms, "until_ms": plan.until_ms}
+        self.add(run_id=plan.run_id, planned_at_ms=planned_at_ms, **facts)
 
 
 def trigger_of(context: Mapping[str, Any]) -> str:

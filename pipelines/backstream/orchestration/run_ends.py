@@ -1,7 +1,8 @@
 """Listen to Airflow: record when a Dag run ends, so that no page or command shows it as running.
 
 Tasks that were killed cannot record their end, nor those of a run that a user marked as failed. A Dag run can also
-succeed without a result of its run, if a user marked its tasks as success.
+succeed without a result of its run, if a user marked its tasks as success. A task learns only here that Airflow
+has accepted its success, and so its asset events.
 """
 
 from __future__ import annotations
@@ -38,6 +39,18 @@ def on_dag_run_failed(dag_run: Any) -> None:
 def on_dag_run_success(dag_run: Any) -> None:
     """Record the end of a run; one that was published has its result already."""
     _record(dag_run, int(time.time() * SECOND_MS))
+
+
+@hookimpl
+def on_task_instance_success(task_instance: Any) -> None:
+    """Let a task of this process record that Airflow has accepted its success; a mark by a user is none."""
+    record = getattr(getattr(task_instance, "task", None), "record_success", None)
+    if record is None:
+        return
+    try:
+        record()
+    except (BackstreamError, OSError) as error:
+        log.warning("cannot record the success of %s: %s", task_instance.task_id, error)
 
 
 def _record(dag_run: Any, ended_at_ms: int | None) -> None:

@@ -21,9 +21,11 @@ from backstream.orchestration.connections import provide_environment
 from backstream.orchestration.notifications import report_link
 from backstream.orchestration.run_range import data_interval, resolve_range, with_seconds
 from backstream.orchestration.tasks import begin_task, fail_without_retry
+from backstream.runs.home import RunFolder
 from backstream.runs.plan import Plan
 from backstream.runs.progress import Phase
 from backstream.runs.results import ApprovalDecision, Audit
+from backstream.storage.files import write_text
 from backstream.text import text_logger
 
 log = text_logger(__name__)
@@ -188,6 +190,11 @@ class PublishOperator(_ResultOperator):
         if not is_new:
             self.outlets = []  # Airflow sends an event for each outlet of a task that succeeds
         return rows
+
+    def record_success(self) -> None:
+        """Record that Airflow has accepted the events; a task that was killed before this sends them again."""
+        if self.outlets:
+            write_text(RunFolder.from_plan(self.plan_path).events_sent, "")
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """Return inputs, tables, and columns as OpenLineage's `OperatorLineage`."""

@@ -277,8 +277,7 @@ def execute_publish(
 
         plan = Plan.load(plan_path)
         publication = publish_run(plan)
-        is_sent = publication.already and plan.folder.success_marker.exists()
-        if is_sent or not has_published_rows(plan, publication):
+        if plan.folder.events_sent.exists() or not has_published_rows(plan, publication):
             log.info("%s", describe_final(plan))
             return publication.rows, False
     send_publication(plan, publication)

@@ -105,8 +105,8 @@ def list_day_events(
         *_list_dismissals(records, dataset, runs),
     ]
     if shown and shown.note and shown.note.kind == "stale" and dataset.seen:
-        facts = f"{shown.note.reason}; the published rows don't include them"
-        events.append(StoryEvent(dataset.seen.at_ms, "warn", "Late files found", facts))
+        facts = f"{shown.note.reason}; the published rows are older"
+        events.append(StoryEvent(dataset.seen.at_ms, "warn", "Changed files found", facts))
     if found := load_reconciled_days(records.home, dataset.name).get(day_ms):
         events.append(_comparison_event(found))
     return sorted(events, key=lambda event: event.at_ms)

@@ -19,7 +19,7 @@ from backstream.formatting import count_of, share_text
 from backstream.lake.ledger import RunRow
 from backstream.runs.allowed_ranges import round_to_days
 from backstream.runs.dataset_state import DatasetState, DayIssue, DayTotals
-from backstream.runs.results import Verdict, undone_run_id
+from backstream.runs.results import Verdict, list_undone, undone_run_id
 from backstream.runs.status import RunStatus
 
 DayTotalsOf = Callable[[str], Mapping[int, DayTotals]]
@@ -188,7 +188,7 @@ class _Part(NamedTuple):
 
 def _split_by_run(runs: Sequence[RunRow]) -> list[_Part]:
     """Return the time of all runs, in parts with the same runs, in order of time."""
-    undone = {run_id for row in runs if (run_id := undone_run_id(row.run_id))}
+    undone = list_undone(row.run_id for row in runs)
     counted = [row for row in reversed(runs) if row.run_id not in undone and not undone_run_id(row.run_id)]
     ranges = [round_to_days(Interval(row.since_ms, row.until_ms)) for row in counted]
     edges = sorted({edge for each in ranges for edge in (each.start_ms, each.end_ms)})

@@ -15,6 +15,7 @@ from backstream.eventtime.instants import SECOND_MS, instant_text
 from backstream.lake import ledger, ledger_tables  # noqa: F401 - the limit of a call is not for imports
 from backstream.lake.catalog_address import CatalogAddress
 from backstream.lake.ledger import RunRow
+from backstream.lake.run_rows import list_untold_runs, newest_first
 from backstream.pages.checks import CheckRow
 from backstream.pages.time_limits import LimitedCalls, NoResponseError
 from backstream.runs.dataset_state import DatasetState, DayTotals, load_day_totals
@@ -80,8 +81,12 @@ class PageStore:
         try:
             version = _CATALOG.call(("version", home), partial(ledger.ledger_version, home))
             rows = _CATALOG.call(("runs", home, version), partial(_load_rows, home, version))
+            untold = _CATALOG.call(("untold runs", home, version), partial(list_untold_runs, home, rows))
         except (NoResponseError, CatalogError, StorageError) as error:
             return cls._from_files(home, str(error).partition("\n")[0])
+        if untold:
+            version = " ".join([version, *(row.run_id for row in untold)])
+            rows = tuple(newest_first([*rows, *untold]))
         return cls(home, version, rows) if version else cls._from_files(home, "")
 
     @classmethod
@@ -163,7 +168,7 @@ def load_dataset_state(home: Home, dataset: str) -> DatasetState | None:
 
 @lru_cache(maxsize=2)
 def _load_rows(home: Home, version: str) -> tuple[RunRow, ...]:
-    return tuple(ledger.list_runs(home)) if version else ()
+    return tuple(ledger.list_recorded_runs(home)) if version else ()
 
 
 @lru_cache(maxsize=32)
@@ -185,7 +190,7 @@ def _list_recorded_runs(home: Home) -> tuple[list[RunRow], int]:
     ended = {(row.run_id, row.status) for row in known}
     found = (row for folder in Runs(home).of_dataset() if (row := _find_row(folder)))
     rows = [*known, *(row for row in found if (row.run_id, row.status) not in ended)]
-    return sorted(rows, key=lambda row: (row.finished_at_ms, row.run_id), reverse=True), known_ms
+    return newest_first(rows), known_ms
 
 
 def _find_row(folder: RunFolder) -> RunRow | None:

@@ -17,11 +17,11 @@ from backstream.eventtime.instants import duration_text
 from backstream.quality.audit_frame import NOTHING, audit_frame, partitions_frame, run_frame
 from backstream.quality.bands import add_bands, bands_frame, find_never_empty, no_past
 from backstream.quality.evidence import RunEvidence
-from backstream.quality.gx_adapter import ExpectationFrames, ExpectationResult
+from backstream.quality.gx_adapter import ExpectationResult, FrameExpectation, validate_frames
 from backstream.quality.results_frame import results_frame
 from backstream.quality.row_texts import cell_text, days_text, expectation_text, rows_text
 from backstream.quality.run_parts import RunParts, is_measured, name_failing_rows, sort_by_deviation, to_json
-from backstream.quality.suites import SuiteEntry, load_suite, suite_parameters
+from backstream.quality.suites import SuiteEntry, is_known_suite, load_suite, suite_parameters
 from backstream.quality.window_rows import count_windows
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Mode, Plan
@@ -29,6 +29,8 @@ from backstream.runs.results import Audit, Check, CheckOutcome, Severity, worst_
 from backstream.runs.table_schemas import IS_SKIPPED, RECORD_COUNT
 from backstream.text import share_text
 
+Validate = Callable[[Mapping[str, pd.DataFrame], Sequence[FrameExpectation]], list[ExpectationResult]]
+"""Returns the result of each expectation for its frame."""
 _OUTCOMES_OF_FAILURE = {
     Severity.CRITICAL: CheckOutcome.FAIL,
     Severity.WARNING: CheckOutcome.WARN,
@@ -186,6 +188,7 @@ def evaluate_suite(  # noqa: PLR0913 - most are keyword arguments
     withheld: Iterable[pa.Table] = (),
     load_evidence: Callable[[], RunEvidence] = lambda: NOTHING,
     suites_folder: Path | None = None,
+    validate: Validate = validate_frames,
 ) -> tuple[Audit, pd.DataFrame]:
     """Evaluate the suite of a run's definition, and return the audit and its windows.
 
@@ -199,6 +202,7 @@ def evaluate_suite(  # noqa: PLR0913 - most are keyword arguments
         withheld: per chunk the windows with rows that are not published, and the count of these rows and records.
         load_evidence: returns further facts about the run; called after the rows of all chunks are counted.
         suites_folder: the folder of the suites; None: that of the installation.
+        validate: returns the results of expectations.
 
     Returns:
         The audit, and the audit frame (`audit_frame.WINDOW_COLUMNS`).
@@ -207,7 +211,9 @@ def evaluate_suite(  # noqa: PLR0913 - most are keyword arguments
         SpecError: if the suite is invalid or the expected events cannot be read; nothing was evaluated.
         ContractError: if the metrics or the expected events lack a column.
     """
-    suite = load_suite(definition.quality.suite, suites_folder)
+    name = definition.quality.suite
+    is_known = is_known_suite(name, plan.home.sound_suites, suites_folder)
+    suite = load_suite(name, suites_folder, is_asked=not is_known)
     windows, counter = audit_frame(plan, definition, metrics), _RecordCounter(results)
     window_results = results_frame(plan, definition, windows, counter, panes, withheld)  # consumes the counter
     evidence = load_evidence()
@@ -221,18 +227,18 @@ def evaluate_suite(  # noqa: PLR0913 - most are keyword arguments
         "run": run_frame(plan, windows, manifests, evidence, counter.count),
         "results": window_results,
     }
-    gx_frames, parameters = ExpectationFrames(frames), suite_parameters(definition)
-    parts = RunParts(plan, frames, manifests, evidence)
-    checks = tuple(_evaluate_entry(entry, parts, gx_frames, parameters) for entry in suite.entries)
+    parameters, parts = suite_parameters(definition), RunParts(plan, frames, manifests, evidence)
+    expected = [
+        FrameExpectation(entry.frame, entry.type, entry.with_parameters(parameters)) for entry in suite.entries
+    ]
+    outcomes = zip(suite.entries, expected, validate(frames, expected), strict=True)
+    checks = tuple(_as_check(entry, parts, each.kwargs, result) for entry, each, result in outcomes)
     summary = _summarize_audit(checks, frames, plan, definition, evidence)
     return Audit(plan.run_id, suite.name, worst_verdict(checks), summary, checks), windows
 
 
-def _evaluate_entry(
-    entry: SuiteEntry, parts: RunParts, gx_frames: ExpectationFrames, parameters: Mapping[str, float]
-) -> Check:
-    kwargs, frame = entry.with_parameters(parameters), parts.frames[entry.frame]
-    result = gx_frames.validate(entry.frame, entry.type, kwargs)
+def _as_check(entry: SuiteEntry, parts: RunParts, kwargs: Mapping[str, Any], result: ExpectationResult) -> Check:
+    frame = parts.frames[entry.frame]
     return Check(
         name=entry.description,
         expectation=entry.type,

@@ -11,7 +11,7 @@ import logging
 import re
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from threading import Lock
@@ -74,6 +74,23 @@ def reason_not_buildable(type_name: str, kwargs: Mapping[str, Any]) -> str | Non
     except GreatExpectationsError as error:
         return f"{type_name}: {error}"
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class FrameExpectation:
+    """One expectation of the rows of a frame: the name of the frame, the type, and its arguments."""
+
+    frame: str
+    type_name: str
+    kwargs: Mapping[str, Any]
+
+
+def validate_frames(
+    frames: Mapping[str, pd.DataFrame], expected: Sequence[FrameExpectation]
+) -> list[ExpectationResult]:
+    """Return the result of each expectation for its frame."""
+    validated = ExpectationFrames(frames)
+    return [validated.validate(each.frame, each.type_name, each.kwargs) for each in expected]
 
 
 class ExpectationFrames:
@@ -218,8 +235,12 @@ def _error_text(error: BaseException) -> str:
     return "; cause: ".join(texts)
 
 
-def import_library() -> Any:
-    """Return the library, imported without warnings: it imports modules that Python deprecates."""
+def import_library(*, has_spark: bool = True) -> Any:
+    """Return the library, imported without warnings: it imports modules that Python deprecates.
+
+    Args:
+        has_spark: whether this process may use PySpark, which the library imports if it can.
+    """
     with _IMPORT_LOCK, warnings.catch_warnings(), pause_garbage_collection():
         warnings.simplefilter("ignore")
         # At level INFO, it logs hundreds of notes about its own documentation.
@@ -228,6 +249,7 @@ def import_library() -> Any:
             return import_module("great_expectations")
         # In `sys.modules`, None means that a module cannot be imported.
         placeholders = {name: _LazyModule(name) for name in _LAZY_MODULES} | dict.fromkeys(_SKIPPED_MODULES)
+        placeholders |= {} if has_spark else {"pyspark": None}
         placeholders = {name: module for name, module in placeholders.items() if name not in sys.modules}
         sys.modules.update(cast("dict[str, ModuleType]", placeholders))
         try:

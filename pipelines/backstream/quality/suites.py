@@ -167,13 +167,21 @@ def require_valid_suite(name: str, remembered: Path, folder: Path | None = None)
     Raises:
         SpecError: as `load_suite` does.
     """
-    digest = suite_digest(name, folder)
-    marker = remembered / digest
-    is_known = digest in SOUND.values() or marker.exists()
+    is_known = is_known_suite(name, remembered, folder)
     load_suite(name, folder, is_asked=not is_known)
     if not is_known:
         with suppress(StorageError):  # the next plan checks the suite again; later writes report the storage error
-            write_text(marker, "")
+            write_text(remembered / suite_digest(name, folder), "")
+
+
+def is_known_suite(name: str, remembered: Path, folder: Path | None = None) -> bool:
+    """Return whether Great Expectations has accepted this content of a suite before; see `require_valid_suite`.
+
+    Raises:
+        SpecError: if a file of the suite is missing or invalid.
+    """
+    digest = suite_digest(name, folder)
+    return digest in SOUND.values() or (remembered / digest).exists()
 
 
 def suite_digest(name: str, folder: Path | None) -> str:

@@ -7,9 +7,11 @@ It also covers failed runs, because users open the report of a failed run most o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 from urllib.parse import urlencode
 
+import jinja2
 import pandas as pd
 
 import backstream
@@ -65,7 +67,13 @@ def render_report(
         **_record_content(plan, manifests, windows, definition),
         **_run_content(plan, manifests, publication, definition, context),
     }
-    return template_environment().get_template("run_report.html").render(content)
+    return _environment().get_template("run_report.html").render(content)
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    """Return the environment of the run report, which keeps its parsed templates."""
+    return template_environment()
 
 
 def _verdict_content(

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from backstream.runs.plan import Mode
+
+
+class RunnerName(StrEnum):
+    """A place for the work of a command: a session of Spark, or processes of this machine."""
+
+    SPARK = "spark"
+    LOCAL = "local"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

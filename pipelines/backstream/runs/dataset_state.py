@@ -33,7 +33,8 @@ class DatasetState(RunFile):
     """The state of a dataset at one time.
 
     The days with events are `[first_day_ms, end_day_ms)`, None without events. `unsealed` is None if the
-    definition does not use seals. `problems` list what could not be determined, with the reason.
+    definition does not use seals. `problems` list what could not be determined, with the reason. `moves` are the
+    files that were only renamed or compressed.
     """
 
     what = "state of a dataset"
@@ -45,6 +46,7 @@ class DatasetState(RunFile):
     unsealed: tuple[DayIssue, ...] | None
     stale: tuple[DayIssue, ...]
     problems: tuple[str, ...] = ()
+    moves: tuple[str, ...] = ()
 
     @property
     def span(self) -> Interval | None:

@@ -131,6 +131,16 @@ class Home:
         """Return the folder of one run."""
         return RunFolder(self.path / "runs" / dataset / run_id)
 
+    def rollbacks(self, dataset: str) -> Path:
+        """Return the folder with a file for each rollback that has begun and is not in the ledger yet."""
+        return self.path / "rollbacks" / dataset
+
+    def has_dataset(self, name: str) -> bool:
+        """Return whether there are runs or requests of a dataset."""
+        return name.isidentifier() and any(
+            folder.is_dir() for folder in (self.run(name, "").path, self.requests(name))
+        )
+
     @property
     def sound_suites(self) -> Path:
         """The folder with an empty file per content of a suite that passed its check."""
@@ -274,6 +284,11 @@ class RunFolder:
     def later_files(self) -> Path:
         """The number of files and records that came after the plan of a resumed run, JSON; absent without any."""
         return self.path / "later_files.json"
+
+    @property
+    def events_sent(self) -> Path:
+        """An empty file: Airflow has accepted the task `publish` with its asset events."""
+        return self.path / "events_sent"
 
     @property
     def success_marker(self) -> Path:

@@ -59,6 +59,7 @@ _OMITTED_IF_EMPTY = (
     "code",
     "source_snapshots",
     "side_inputs",
+    "base_files",
 )
 
 
@@ -151,8 +152,9 @@ class Plan:
     """All input of a run; a retry runs the same plan.
 
     `definition` is the resolved definition (with environment variables and overrides), `definition_hash` that of
-    the file's content. `base_snapshots` maps each table to its snapshot at planning time (None: empty). `tables`
-    maps a table's suffix to its schema and location.
+    the file's content. `base_snapshots` maps each table to its snapshot at planning time (None: empty). In a
+    catalog without history, `base_files` has a digest of its files in the range. `tables` maps a table's suffix to
+    its schema and location.
 
     `overrides` are the keys of the definition that this run overrides, with their values as a person writes them.
     `gate_override` is the reason to publish a result that fails the gate; empty: it is not published. `local_days`
@@ -188,6 +190,7 @@ class Plan:
     chunks: tuple[Chunk, ...]
     tables: Mapping[str, PlannedTable] = field(default_factory=dict)
     base_snapshots: Mapping[str, int | None] = field(default_factory=dict)
+    base_files: Mapping[str, str] = field(default_factory=dict)
     triggered_by: str = "cli"
     reason: str = ""
     plan_version: int = PLAN_VERSION

@@ -20,11 +20,11 @@ class RunRequest:
 
     `dag_id` and `dag_run_id` are those of Airflow; `task_group` is the group of a run in a team's own DAG, empty
     for the DAGs of a definition. `triggered_by` is the trigger that the plan has. No other run has it, not even a
-    run with these ids after Airflow deleted this one. `by` is the user (empty: the
-    schedule). The range is None if the request has no valid one. `run_id` is that of the plan. `error` is the
-    error of planning in one sentence. `impact` is the result of a dry run, as JSON. `ended_at_ms` is the time at
-    which Airflow ended the Dag run; None if it has not. `task` is the task before the plan that works on
-    the request: `prepare` or `plan`.
+    run with these ids after Airflow deleted this one. `by` is the user (empty: the schedule). The range is None if
+    the request has no valid one. `run_id` is that of the plan, and `planned_at_ms` its time. `error` is that of
+    planning in one sentence. `impact` is the result of a dry run, as JSON. `ended_at_ms` is the time at which
+    Airflow ended the Dag run; None if it has not. `task` is the task before the plan that works on the request:
+    `prepare` or `plan`.
     """
 
     dataset: str
@@ -42,6 +42,7 @@ class RunRequest:
     error: str = ""
     impact: Mapping[str, Any] | None = None
     ended_at_ms: int | None = None
+    planned_at_ms: int | None = None
     task_group: str = ""
     task: str = "plan"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -238,6 +238,16 @@ def rollback_id(run_id: str) -> str:
 def undone_run_id(rollback: str) -> str | None:
     """Return the run that a rollback undid, from the id of the rollback; None for other ids."""
     return rollback.removeprefix(_ROLLBACK_PREFIX) if rollback.startswith(_ROLLBACK_PREFIX) else None
+
+
+def list_undone(run_ids: Iterable[str]) -> set[str]:
+    """Return the ids that a rollback among them undoes. A rollback that was undone itself undoes nothing."""
+    undone: set[str] = set()
+    # The rollback of a rollback has the longer id.
+    for run_id in sorted(run_ids, key=len, reverse=True):
+        if run_id not in undone and (target := undone_run_id(run_id)):
+            undone.add(target)
+    return undone
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,8 @@ _STOP = frozenset({_S.INTERRUPTED})
 class RunEvent(StrEnum):
     """Something that can happen to a run; the docstring of each is what follows from it."""
 
+    PREPARE = "`prepare` runs or is cleared"
+    """New input files become readable for the plans that follow. A plan keeps the files that it has."""
     PLAN = "`plan` runs or is cleared"
     """The run keeps its plan, unless it can only be refused or a new one would lead to other rows."""
     REPLAY = "`replay` runs or is cleared"
@@ -28,13 +30,17 @@ class RunEvent(StrEnum):
     ASK = "`approve` asks"
     """Without an audit of the staged results, the task fails. Each question needs its own answer."""
     APPROVE = "an approver approves"
-    """The answer is for the last question and its audit only."""
+    """The answer is for the last question and its audit only. A refused run stays so until it publishes."""
     REJECT = "an approver rejects"
     """Nothing is published. The approver can be asked again."""
     PUBLISH = "`publish` runs or is cleared"
     """The task demands the audit of the staged results, and the approval if the plan requires one."""
     REPORT = "`report` runs or is cleared"
     """The report is written again."""
+    KILL = "a task is killed"
+    """The run has the status that its files show, and is published from its commit on.
+
+    The next attempt does only what is missing."""
     MARK = "a task is marked as success"
     """It has left nothing, so `publish` fails if it demands the result of this task."""
     END = "Airflow ends or deletes the Dag run"
@@ -54,16 +60,22 @@ class RunEvent(StrEnum):
 
 
 FOLLOWS: Mapping[RunEvent, Mapping[RunStatus, frozenset[RunStatus]]] = {
+    RunEvent.PREPARE: {
+        _S.REQUESTED: _FAIL,
+        _S.FAILED: frozenset({_S.REQUESTED}),
+        _S.INTERRUPTED: _GO_ON,
+    },
     RunEvent.PLAN: {
         _S.REQUESTED: frozenset({_S.PLANNED, _S.DRY_RUN, _S.FAILED}),
-        _S.FAILED: frozenset({_S.REQUESTED}),
+        _S.RUNNING: frozenset({_S.PLANNED}),
+        _S.FAILED: frozenset({_S.REQUESTED, *_GO_ON}),
         _S.INTERRUPTED: _GO_ON,
     },
     RunEvent.REPLAY: {
         _S.PLANNED: frozenset({_S.RUNNING, _S.FAILED}),
         _S.RUNNING: _FAIL,
         _S.INTERRUPTED: frozenset({_S.RUNNING, _S.FAILED}),
-        _S.FAILED: frozenset({_S.RUNNING}),
+        _S.FAILED: _GO_ON,
     },
     RunEvent.AUDIT: {
         _S.PLANNED: _FAIL,
@@ -71,7 +83,7 @@ FOLLOWS: Mapping[RunEvent, Mapping[RunStatus, frozenset[RunStatus]]] = {
         _S.AUDITED: _REFUSE_OR_FAIL,
         _S.AWAITING_APPROVAL: _REFUSE_OR_FAIL,
         _S.INTERRUPTED: frozenset({_S.AUDITED, *_REFUSE_OR_FAIL}),
-        _S.FAILED: frozenset({_S.AUDITED, _S.REFUSED}),
+        _S.FAILED: frozenset({_S.AUDITED, _S.AWAITING_APPROVAL, _S.REFUSED}),
     },
     RunEvent.ASK: {
         _S.PLANNED: _FAIL,
@@ -81,7 +93,10 @@ FOLLOWS: Mapping[RunEvent, Mapping[RunStatus, frozenset[RunStatus]]] = {
         _S.FAILED: frozenset({_S.AWAITING_APPROVAL}),
         _S.REFUSED: frozenset({_S.AWAITING_APPROVAL}),
     },
-    RunEvent.APPROVE: dict.fromkeys((_S.AWAITING_APPROVAL, _S.FAILED), frozenset({_S.AUDITED})),
+    RunEvent.APPROVE: {
+        _S.AWAITING_APPROVAL: frozenset({_S.AUDITED, _S.REFUSED}),
+        _S.FAILED: frozenset({_S.AUDITED}),
+    },
     RunEvent.REJECT: {
         status: frozenset({_S.REFUSED}) for status in (_S.AWAITING_APPROVAL, _S.FAILED, _S.INTERRUPTED)
     },
@@ -93,6 +108,13 @@ FOLLOWS: Mapping[RunEvent, Mapping[RunStatus, frozenset[RunStatus]]] = {
         _S.INTERRUPTED: frozenset({_S.PUBLISHED, *_REFUSE_OR_FAIL}),
         _S.FAILED: frozenset({_S.PUBLISHED, _S.REFUSED}),
         _S.REFUSED: frozenset({_S.PUBLISHED, _S.FAILED}),
+    },
+    RunEvent.KILL: {
+        _S.PLANNED: frozenset({_S.RUNNING}),
+        _S.AUDITED: frozenset({_S.PUBLISHED}),
+        _S.FAILED: _GO_ON | _STOP,
+        _S.INTERRUPTED: frozenset({_S.PUBLISHED, *_GO_ON}),
+        _S.REFUSED: frozenset({_S.PUBLISHED}),
     },
     RunEvent.END: {_S.REQUESTED: _FAIL} | dict.fromkeys(sorted(_GO_ON), _STOP),
     RunEvent.CONTINUE: {_S.INTERRUPTED: _GO_ON, _S.FAILED: frozenset({_S.REQUESTED})},

@@ -28,6 +28,7 @@ from backstream.variables import (
     HEAP_VARIABLE,
     HOME_VARIABLE,
     NAMESPACE_VARIABLE,
+    PACKAGE_VARIABLE,
     PROJECT_VARIABLE,
     SHARED_HOME_VARIABLE,
     TASK_VARIABLE,
@@ -56,7 +57,7 @@ SETTINGS = (
     HEAP_VARIABLE,
 )
 """All settings. The key in `backstream.toml` is the name without the prefix, in lower case."""
-_NO_SETTINGS = (PROJECT_VARIABLE, TASK_VARIABLE, ERROR_FILE_VARIABLE)
+_NO_SETTINGS = (PROJECT_VARIABLE, TASK_VARIABLE, ERROR_FILE_VARIABLE, PACKAGE_VARIABLE)
 _PROJECT_FOLDERS = {
     HOME_VARIABLE: ".backstream",
     DEFINITIONS_VARIABLE: "definitions",

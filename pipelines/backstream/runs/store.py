@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,19 @@ class Runs:
         folders = [RunFolder(child) for parent in parents for child in _list_children(parent)]
         planned_ns = {folder: time_ns for folder in folders if (time_ns := _modified_ns(folder.plan)) is not None}
         return sorted(planned_ns, key=planned_ns.__getitem__, reverse=True)
+
+    def audited_by_dataset(self, dataset: str | None, known: Collection[tuple[str, str]]) -> dict[str, set[str]]:
+        """Return the ids of the audited runs of one or all datasets by dataset, without known runs."""
+        parents = _list_children(self._root) if dataset is None else [self._root / dataset]
+        found = {
+            parent.name: {
+                child.name
+                for child in _list_children(parent)
+                if (parent.name, child.name) not in known and RunFolder(child).audit_result.is_file()
+            }
+            for parent in parents
+        }
+        return {name: run_ids for name, run_ids in found.items() if run_ids}
 
     def of_trigger(self, dataset: str, *triggers: str) -> Iterator[RunFolder]:
         """Yield the folders of the runs of some triggers, such as a Dag run; the newest plan first.
@@ -66,7 +79,7 @@ class Runs:
         if folder := self.find(run_id):
             return Plan.read(folder.plan)
         count = len(self.of_dataset())
-        msg = f"no definition and no run {run_id!r} in {self.home.path}, which has {count:,} runs"
+        msg = f"no definition and no run {run_id!r} in {self.home.location}, which has {count:,} runs"
         raise SpecError(msg)
 
     def newest_plan(
@@ -83,7 +96,7 @@ class Runs:
             if has_range and mode in (None, plan.mode):
                 return plan
         of_range = "" if since_ms is None and until_ms is None else " of that range"
-        msg = f"no run of {dataset}{of_range} in {self.home.path}"
+        msg = f"no run of {dataset}{of_range} in {self.home.location}"
         raise SpecError(msg)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,6 +11,8 @@ from backstream.errors import PlanError
 
 _CODECS = ("null", "deflate", "snappy", "bzip2", "xz", "zstandard")
 """Compressions that both Spark and fastavro read."""
+_NANOSECONDS = "timestamp-nanos"
+"""Part of the names of two types that Spark does not read, unless a setting of the session allows it."""
 _MISSING_LIBRARY = "you need to install one of the following libraries"
 """Part of the message of fastavro."""
 
@@ -54,6 +57,9 @@ def _open(stream: Any, path: str) -> Any:
         reader = fastavro.reader(stream)
     if reader.codec not in _CODECS:
         msg = f"Spark cannot read its compression {reader.codec!r}: write it with deflate or zstandard"
+        raise DamagedAvroError(msg)
+    if _NANOSECONDS in json.dumps(reader.writer_schema):
+        msg = f"Spark cannot read its type {_NANOSECONDS}: write it with timestamp-micros"
         raise DamagedAvroError(msg)
     return reader
 

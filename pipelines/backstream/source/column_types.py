@@ -42,7 +42,7 @@ def spark_type_of_arrow(kind: pa.DataType) -> str | None:
         return spark_type_of_arrow(kind.value_type)  # a pandas category, which the file stores as plain values
     if pa.types.is_nested(kind):
         return _nested_type(kind)
-    if pa.types.is_decimal(kind):
+    if pa.types.is_decimal(kind) and kind.precision <= _MAX_PRECISION:
         return f"decimal({kind.precision},{kind.scale})"
     if pa.types.is_timestamp(kind):
         timestamp = "timestamp" if kind.tz else "timestamp_ntz"
@@ -174,3 +174,29 @@ def reason_not_a_time(key: str, expression: str, kind: str, where: str = "") -> 
         hint = f"\n\nhint: use {utc}"
     location = f" ({where})" if where else ""
     return f"{key} must be an instant, got {kind} from {expression!r}{location}{hint}"
+
+
+def reason_not_prepared_time(
+    key: str, expression: str, kind: str, *, unit: str | None, zone: str | None
+) -> str | None:
+    """Return the error message for an expression that a preparation cannot make an instant of; None if it can.
+
+    Args:
+        key: key of the definition, e.g., `source.event_time`.
+        expression: value of the key.
+        kind: Spark SQL type of the expression.
+        unit: the unit of numbers.
+        zone: the time zone of times without one.
+    """
+    if kind in ("timestamp", "string"):
+        return None
+    hint = "use an expression that is a timestamp, a number, or text"
+    if kind == "timestamp_ntz":
+        if zone is not None:
+            return None
+        hint = 'set source.time_zone, e.g., "UTC"'
+    elif kind in (*_INTEGERS, "float", "double") or kind.startswith("decimal"):
+        if unit is not None:
+            return None
+        hint = f'set {key}_unit to "s", "ms", "us", or "ns"'
+    return f"{key} must be an instant, got {kind} from {expression!r}\n\nhint: {hint}"

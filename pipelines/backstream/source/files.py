@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -110,19 +110,28 @@ def _list_stored_batches(source: Source, where: str) -> SourceFiles:
     return SourceFiles(tuple(sorted(versions)), {}, versions)
 
 
-def sum_source_bytes(definition: Path, home: Home) -> int | None:
-    """Return the size of all local files of a definition's source in bytes; None if it is not known.
+def sum_source_bytes(
+    definition: Path, home: Home, table_bytes: Callable[[str, Home, str], int] | None = None
+) -> int | None:
+    """Return the size of all files of a definition's source in bytes; None if it is not known.
 
     Args:
         definition: the TOML file.
         home: the folder that `${BACKSTREAM_HOME}` in paths means.
+        table_bytes: returns the size of an Iceberg table; without it, and in an object store, it is not known.
     """
     try:
         resolved = resolve_raw_paths(load_definition(definition), home)
         sources = [single.source for single in list_single_sources(resolved)]
-        if any(map(reason_to_copy, sources)):
+        of_tables, others = (
+            [source for source in sources if (source.format == "iceberg") is is_table]
+            for is_table in (True, False)
+        )
+        if any(map(reason_to_copy, others)) or (of_tables and table_bytes is None):
             return None
-        return sum(file.size_bytes for source in sources for file in list_raw_files(source, str(definition)))
+        where = str(definition)
+        sizes = [table_bytes(str(source.path), home, where) for source in of_tables] if table_bytes else []
+        return sum(sizes) + sum(file.size_bytes for source in others for file in list_raw_files(source, where))
     except (BackstreamError, OSError):
         return None
 

@@ -19,7 +19,7 @@ from backstream.storage.object_stores import StoreAccess, explain_store_errors, 
 from backstream.storage.stores import is_in_store
 
 JSON_SUFFIXES = (".json", ".jsonl", ".ndjson", ".log", ".txt", "")
-_SUFFIXES_BY_FORMAT = {
+SUFFIXES_BY_FORMAT = {
     "parquet": SUFFIXES,
     "json": JSON_SUFFIXES,
     "csv": (".csv", ".tsv", ".txt", ""),
@@ -170,7 +170,7 @@ def _reason_no_data(parts: Sequence[str], format_name: str) -> str | None:
     path = Path(parts[-1])
     while path.suffix.lower() in COMPRESSED_SUFFIXES:
         path = path.with_suffix("")
-    known = _SUFFIXES_BY_FORMAT[format_name]
+    known = SUFFIXES_BY_FORMAT[format_name]
     return None if path.suffix.lower() in known else f"another suffix than {', '.join(filter(None, known))}"
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +24,8 @@ from pyiceberg.types import NestedField
 
 from backstream.source.column_types import common_type, spark_type_of_arrow
 
+# PyIceberg logs for each file with INT96 that it rounds nanoseconds down.
+logging.getLogger("pyiceberg.io.pyarrow").addFilter(lambda each: "'ns' timestamp precision" not in str(each.msg))
 _FIELD_ID = b"PARQUET:field_id"
 _ROWS_PER_GROUP = 1_000_000
 
@@ -50,7 +54,7 @@ def link_table_file(file: TableFile, columns: Sequence[str] | None, target: Path
     It is possible if the file is on the same disk, and its columns are those of the table's current schema. The
     content of a data file never changes, and the link keeps it when its snapshot expires.
     """
-    path = file.scan.file.file_path.removeprefix("file://")
+    path = re.sub("^file:/+", "/", file.scan.file.file_path)
     if not path.startswith("/"):
         return False
     try:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from backstream.definition.source_section import Source
 from backstream.source.archive.files import open_text
+from backstream.source.archive.sampled import shown_text
 from backstream.source.files import read_error_text
 from backstream.source.header_names import name_header
 from backstream.source.raw_files import TEXT_FORMATS, reason_unchecked
@@ -69,11 +70,12 @@ def group_by_header(source: Source, paths: Iterable[str]) -> list[tuple[dict[str
     A file without a line is in no group.
 
     Raises:
-        UnreadableError: when a file is damaged, or compressed in another way than its suffix.
+        UnreadableError: when a file is damaged, compressed in another way than its suffix, or has another header.
     """
     groups: dict[tuple[str, ...], list[str]] = {}
     for path in paths:
         if header := _read_header(path, source.options):
+            _require_known_name(path, header, source.columns)
             _require_unique_names(path, header, source.columns)
             groups.setdefault(header, []).append(path)
     return [(_columns_in_order(header, source.columns), files) for header, files in groups.items()]
@@ -96,6 +98,21 @@ def _columns_in_order(header: Sequence[str], declared: Mapping[str, str]) -> dic
     """Return the types of columns by their names; empty and repeated names become those that Spark gives."""
     by_name = {name.lower(): (name, kind) for name, kind in declared.items()}
     return dict(by_name.get(name.lower(), (name, _OTHER)) for name in name_header(header))
+
+
+def _require_known_name(path: str, header: Sequence[str], declared: Iterable[str]) -> None:
+    """Check that a header has a declared column: a file without a header would lose its first record.
+
+    Raises:
+        UnreadableError: with the first line.
+    """
+    known = {name.lower() for name in declared}
+    if known.isdisjoint(name.lower() for name in name_header(header)):
+        reason = (
+            f"its first line has no name of a column in source.columns: {shown_text(','.join(header))!r}; "
+            "add the line with the names"
+        )
+        raise UnreadableError(path, reason)
 
 
 def _require_unique_names(path: str, header: Sequence[str], declared: Iterable[str]) -> None:

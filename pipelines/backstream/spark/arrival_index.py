@@ -1,12 +1,9 @@
-"""Extend the arrival index: read each new input file once, in one small Spark job."""
+"""Read the rows of the arrival index with Spark."""
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Sequence
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -14,21 +11,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from backstream.definition.model import Definition
-from backstream.native.supported import read_spec, reason_not_readable
-from backstream.native.task import IndexTask
-from backstream.native.task_cuts import group_files_by_rows
-from backstream.native.task_runner import run_index_task
 from backstream.runs.plan import InputFile
-from backstream.source.arrival_index import (
-    ArrivalIndex,
-    BucketGrid,
-    IndexFolder,
-    join_index_rows,
-    write_index_batch,
-)
-from backstream.source.input_versions import require_input_files
+from backstream.source.arrival_index import BucketGrid
 from backstream.spark import source
-from backstream.spark.native.engine import can_fall_back, task_error_text
 from backstream.spark.schemas import (
     PARTITION_NUMBER,
     int64_literal,
@@ -36,46 +21,7 @@ from backstream.spark.schemas import (
     partition_to_group_by,
     with_partition_as_text,
 )
-from backstream.spark.session import ship_package, task_memory_mb
 from backstream.storage.files import file_uri
-from backstream.storage.stores import Stores
-from backstream.text import text_logger
-
-log = text_logger(__name__)
-
-_TASK_ROWS = 1_000_000
-"""The minimum number of rows that a native task reads."""
-
-
-def extend_index(
-    spark: SparkSession,
-    definition: Definition,
-    inputs: Sequence[InputFile],
-    folder: IndexFolder,
-    schema: StructType,
-) -> ArrivalIndex:
-    """Return the index of these files, after new files are read. Runs a job if there are any.
-
-    Args:
-        spark: the session.
-        definition: the definition of the events.
-        inputs: the files.
-        folder: the folder of the index.
-        schema: the columns that are read from each file.
-
-    Raises:
-        PlanError: when a new file differs from the planned one.
-    """
-    index = ArrivalIndex.from_folder(folder, inputs)
-    if not index.list_unindexed(inputs):
-        return index
-    with _lock(folder):
-        # Another chunk may have read the files before this one got the lock.
-        new_files = ArrivalIndex.from_folder(folder, inputs).list_unindexed(inputs)
-        if new_files:
-            rows = _index_files(spark, definition, new_files, folder.grid, schema)
-            write_index_batch(folder, rows, uuid.uuid4().hex)
-    return ArrivalIndex.from_folder(folder, inputs)
 
 
 def bucket_events(events: DataFrame, grid: BucketGrid, file: Sequence[str]) -> DataFrame:
@@ -128,17 +74,18 @@ def _clear_unreadable(events: DataFrame) -> DataFrame:
     return events.withColumns({name: F.when(F.col(source.REASON).isNull(), F.col(name)) for name in names})
 
 
-def _index_files(
+def read_index_rows(
     spark: SparkSession, definition: Definition, files: Sequence[InputFile], grid: BucketGrid, schema: StructType
 ) -> pa.Table:
-    columns = {field.name: field.dataType.simpleString() for field in schema.fields}
-    if definition.backfill.engine != "spark" and reason_not_readable(definition, columns) is None:
-        try:
-            return _index_files_natively(spark, definition, files, grid, columns)
-        except Exception as error:
-            if not can_fall_back(definition, error):
-                raise
-            log.warning("%s; Spark reads the new files instead", task_error_text(error))
+    """Return the rows of the arrival index for some files. Runs a job.
+
+    Args:
+        spark: the session.
+        definition: the definition of the events.
+        files: the files.
+        grid: the buckets of the index.
+        schema: the columns that are read from each file.
+    """
     counts = Counter(file.size_bytes for file in files)
     shared_sizes = [size_bytes for size_bytes, count in counts.items() if count > 1]
     path, size_bytes = F.col("_metadata.file_path"), F.col("_metadata.file_size")
@@ -153,8 +100,6 @@ def _index_files(
         .transform(_clear_unreadable)
     )
     rows = bucket_events(events, grid, tuple(file_columns)).toArrow()
-    # If a file was replaced meanwhile, its rows would be stored for the planned file, or be lost.
-    require_input_files(files, "extend the arrival index")
     indexed = pa.Table.from_pylist(
         [_file_row(file, is_size_shared=file.size_bytes in shared_sizes) for file in files]
     )
@@ -162,24 +107,6 @@ def _index_files(
     return indexed.join(rows, list(file_columns), join_type="left outer").drop_columns(
         [source.FILE_SIZE, source.FILE]
     )
-
-
-def _index_files_natively(
-    spark: SparkSession,
-    definition: Definition,
-    files: Sequence[InputFile],
-    grid: BucketGrid,
-    columns: Mapping[str, str],
-) -> pa.Table:
-    context, reading = spark.sparkContext, read_spec(definition, columns)
-    ship_package(context)
-    task_rows = max(_TASK_ROWS, sum(file.rows for file in files) // (4 * context.defaultParallelism))
-    groups = group_files_by_rows(files, task_rows)
-    tasks = [IndexTask(reading, grid, paths, task_memory_mb(spark)) for paths in groups]
-    index_files = partial(run_index_task, stores=Stores.from_environment())
-    rows = pa.concat_tables(context.parallelize(tasks, len(tasks)).map(index_files).collect())
-    require_input_files(files, "extend the arrival index")
-    return join_index_rows(files, rows)
 
 
 def _file_row(file: InputFile, *, is_size_shared: bool) -> dict[str, str | int]:
@@ -191,13 +118,3 @@ def _file_row(file: InputFile, *, is_size_shared: bool) -> dict[str, str | int]:
         "size_bytes": file.size_bytes,
         "modified_ms": file.modified_ms,
     }
-
-
-@contextmanager
-def _lock(folder: IndexFolder) -> Iterator[None]:
-    """Lock the folder, so that parallel chunks don't read the same files twice. Results don't need the lock."""
-    from filelock import FileLock  # executors import this module, and have no such package
-
-    folder.path.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder.lock):
-        yield

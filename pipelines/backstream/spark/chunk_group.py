@@ -1,24 +1,20 @@
-"""Group chunks that run in one job, and read their records."""
+"""Read the records of chunks with Spark."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from functools import cached_property, partial, reduce
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from backstream.chunks.group import ChunkGroup
 from backstream.definition import prepared_columns
-from backstream.definition.loader import parse_definition
-from backstream.definition.model import Definition
-from backstream.eventtime.emission import Emission
 from backstream.eventtime.intervals import Interval
-from backstream.eventtime.records import SourceClock
-from backstream.runs.plan import Chunk, Mode, Plan
 from backstream.source.column_types import group_by_schema
 from backstream.spark import source
 from backstream.spark.schemas import (
@@ -30,85 +26,38 @@ from backstream.spark.schemas import (
     table_literals,
 )
 from backstream.spark.source import EventFiles
+from backstream.spark.watermarks.stream_reader import SparkReader
 from backstream.spark.windows.assignment import latest_window_start
-from backstream.storage.files import file_uri
-from backstream.watermarks.cache import WatermarkCache
 
 CHUNK = "chunk_number"
 """The number of the chunk in its group that owns a record, or a row computed from records."""
 
 
-@dataclass(frozen=True)
-class ChunkGroup:
-    """Adjacent chunks of a plan that run as one job.
-
-    All but the last have the same length. `CHUNK` distinguishes their results.
-    """
+@dataclass(frozen=True, kw_only=True)
+class SparkGroup(ChunkGroup):
+    """Chunks of which Spark reads the records; `CHUNK` distinguishes their results."""
 
     spark: SparkSession
-    plan: Plan
-    chunks: Sequence[Chunk]
-    definition: Definition
     schema: StructType
     """The columns that are read from each file: those of the definition, with the types found by planning."""
-    watermarks: WatermarkCache = field(default_factory=WatermarkCache)
-    """The watermarks that all chunks of a job share."""
-    whole_stream: ChunkGroup | None = None
-    """The chunks with all files of the stream, if these chunks read the records of some keys only."""
 
     @classmethod
-    def from_plan(cls, spark: SparkSession, plan: Plan, chunks: Sequence[Chunk]) -> ChunkGroup:
-        """Return a group of these chunks, with the definition of their plan."""
-        definition = parse_definition(plan.definition, f"plan {plan.run_id}")
-        return cls(spark, plan, chunks, definition, source.read_schema(plan.columns))
-
-    @property
-    def stream(self) -> ChunkGroup:
-        """The chunks whose files make the watermarks."""
-        return self.whole_stream or self
-
-    @property
-    def interval(self) -> Interval:
-        """The interval of the starts of the windows that the chunks own."""
-        return Interval(self.chunks[0].start_ms, self.chunks[-1].end_ms)
-
-    @property
-    def halo_end_ms(self) -> int:
-        """The end of the halo of the last chunk."""
-        return max(chunk.halo_end_ms for chunk in self.chunks)
-
-    @property
-    def expected_events(self) -> int:
-        """The estimated number of events of all chunks."""
-        return sum(chunk.expected_events for chunk in self.chunks)
+    def of(cls, spark: SparkSession, group: ChunkGroup) -> Self:
+        """Return the chunks of a group for Spark."""
+        values = {each.name: getattr(group, each.name) for each in fields(ChunkGroup)}
+        return cls(**values, spark=spark, schema=source.read_schema(group.plan.columns))
 
     @property
     def event_files(self) -> EventFiles:
         """The readable events of all inputs, with duplicates."""
-        return EventFiles(self.spark, self.plan.inputs, partial(load_readable_events, self), self.plan.damaged)
+        return EventFiles(self.spark, self.plan.inputs, partial(_load_readable_events, self), self.plan.damaged)
 
     @property
-    def paths(self) -> list[str]:
-        """The files that the chunks read according to the plan."""
-        numbers = sorted({number for chunk in self.chunks for number in chunk.files})
-        return [self.plan.inputs[number].path for number in numbers]
-
-    @cached_property
-    def owned_files(self) -> Mapping[str, int]:
-        """The files whose unreadable records these chunks own, and the number of the owning chunk.
-
-        The first chunk of the plan that reads a file owns its unreadable records.
-        """
-        first_chunks: dict[int, str] = {}
-        for chunk in self.plan.chunks:
-            for file in chunk.files:
-                first_chunks.setdefault(file, chunk.chunk_id)
-        numbers = {chunk.chunk_id: number for number, chunk in enumerate(self.chunks)}
-        return {
-            file_uri(self.plan.inputs[file].path): numbers[chunk_id]
-            for file, chunk_id in first_chunks.items()
-            if chunk_id in numbers
-        }
+    def reader(self) -> SparkReader:
+        """Reads the events of the whole stream for its watermarks."""
+        whole = self.whole_stream
+        group = self if whole is None else SparkGroup.of(self.spark, whole)
+        return SparkReader(group.event_files, group.definition, group.schema)
 
     @cached_property
     def owned_interval(self) -> IntervalColumns:
@@ -124,25 +73,8 @@ class ChunkGroup:
         number = integer_quotient(since_ms, int64_literal(self.chunks[0].end_ms - self.chunks[0].start_ms))
         return F.least(number, int64_literal(len(self.chunks) - 1)).cast("int")
 
-    @property
-    def is_replay(self) -> bool:
-        """True if the job reproduces arrival order."""
-        return self.plan.mode is Mode.REPLAY
 
-    @property
-    def emission(self) -> Emission:
-        """The emission model of the stream's watermarks."""
-        return self.definition.emission
-
-    @property
-    def clock(self) -> SourceClock:
-        """The clock of the stream's source."""
-        return SourceClock(
-            self.plan.clock_start_ms, self.definition.watermark.emit_interval, self.plan.clock_end_ms
-        )
-
-
-def load_readable_events(group: ChunkGroup, paths: Sequence[str]) -> DataFrame:
+def _load_readable_events(group: SparkGroup, paths: Sequence[str]) -> DataFrame:
     """Return the normalized events of some input files, without unreadable records."""
     rows = source.load_files(group.spark, paths, group.schema)
     return rows.transform(source.normalize_events(group.definition)).where(F.col(source.REASON).isNull())
@@ -166,7 +98,7 @@ class ChunkRecords(NamedTuple):
         return self._replace(columns=self.columns.transform(step), with_metric=self.with_metric.transform(step))
 
 
-def load_records(group: ChunkGroup, interval: Interval) -> ChunkRecords:
+def load_records(group: SparkGroup, interval: Interval) -> ChunkRecords:
     """Return every record of an interval of event time, with `is_duplicate` and `CHUNK`.
 
     Records are counted when they are read, before any classification, so that the sum of fates can be checked
@@ -208,14 +140,14 @@ def read_count_name(number: int) -> str:
     return f"events_read_{number}"
 
 
-def _owning_chunk(group: ChunkGroup) -> Column:
+def _owning_chunk(group: SparkGroup) -> Column:
     """Return the number of the owning chunk: by the latest window, or by the file of an unreadable record."""
     start_ms, _ = latest_window_start(group.definition.metric_windows)
     is_readable = F.col(source.REASON).isNull()
     return F.when(is_readable, group.chunk_number_at(start_ms)).otherwise(_chunk_of_file(group))
 
 
-def _chunk_of_file(group: ChunkGroup) -> Column:
+def _chunk_of_file(group: SparkGroup) -> Column:
     if len(group.chunks) == 1:
         return F.lit(0)
     owned = group.owned_files
@@ -224,7 +156,7 @@ def _chunk_of_file(group: ChunkGroup) -> Column:
     return F.get(owners["numbers"], F.array_position(owners["files"], F.col(source.FILE)).cast("int") - F.lit(1))
 
 
-def load_quarantine(group: ChunkGroup) -> DataFrame:
+def load_quarantine(group: SparkGroup) -> DataFrame:
     """Return the unreadable records with all their columns, the reason, and `CHUNK`."""
     no_events = Interval(group.interval.start_ms, group.interval.start_ms)
     frames = [_load_whole_records(group, columns, paths) for columns, paths in group_by_schema(group.paths)]
@@ -246,7 +178,7 @@ def load_quarantine(group: ChunkGroup) -> DataFrame:
     )
 
 
-def _load_whole_records(group: ChunkGroup, columns: Mapping[str, str], paths: Sequence[str]) -> DataFrame:
+def _load_whole_records(group: SparkGroup, columns: Mapping[str, str], paths: Sequence[str]) -> DataFrame:
     """Return the normalized events of files with the same columns, each with all of its columns as JSON."""
     columns_to_read = {**columns, **group.plan.columns}
     rows = source.load_files(group.spark, paths, source.read_schema(columns_to_read)).transform(

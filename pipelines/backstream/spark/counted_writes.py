@@ -6,30 +6,18 @@ own disk, and Spark reports success. Only the metrics of the tasks have the numb
 
 from __future__ import annotations
 
-import re
 import uuid
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrameWriter, SparkSession
 
+from backstream.chunks.staged import TaskWrite
 from backstream.errors import CountError
 
-_PART = re.compile(r"part-(\d+)-")
 _MAX_TASKS = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class TaskWrite:
-    """The number of rows that one task wrote; `host` is the machine of its executor."""
-
-    task: int
-    host: str
-    rows: int
 
 
 PARQUET_OPTIONS = {
@@ -54,58 +42,6 @@ def write_parquet(spark: SparkSession, writer: DataFrameWriter, folder: Path) ->
     finally:
         context.setLocalProperty("spark.jobGroup.id", before)  # type: ignore[arg-type] # None removes it
     return _load_task_writes(spark, group)
-
-
-def require_visible(what: str, folder: Path, written: list[TaskWrite], seen: Mapping[Path, int]) -> None:
-    """Check that the driver sees every row that the tasks wrote, once.
-
-    Args:
-        what: the written data for error messages, e.g., "table `clicks`".
-        folder: the folder of the files.
-        written: the rows that each task wrote.
-        seen: the files that the driver finds in the folder, and their rows.
-
-    Raises:
-        CountError: naming the hosts, the folder, and the remedy.
-    """
-    seen_by_task: Counter[int] = Counter()
-    for path, rows in seen.items():
-        seen_by_task[_parse_task(path)] += rows
-    lost = [write for write in written if seen_by_task[write.task] < write.rows]
-    if lost:
-        raise _lost_rows_error(what, folder, lost, seen_by_task)
-    rows_by_task = {write.task: write.rows for write in written}
-    for task, rows in sorted(seen_by_task.items()):
-        if rows != rows_by_task.get(task, 0):
-            msg = (
-                f"task {task} wrote {rows_by_task.get(task, 0):,} rows of {what}, but its files have {rows:,}\n"
-                f"  {folder}\n\n"
-                "hint: run the same command again; no other process may write to this folder"
-            )
-            raise CountError(msg)
-
-
-def _lost_rows_error(
-    what: str, folder: Path, lost: list[TaskWrite], seen_by_task: Mapping[int, int]
-) -> CountError:
-    hosts = sorted({write.host for write in lost})
-    lost_rows = sum(write.rows - seen_by_task[write.task] for write in lost)
-    rows = sum(write.rows for write in lost)
-    return CountError(
-        f"{lost_rows:,} of {rows:,} rows of {what} that executors wrote on {', '.join(hosts)} cannot be seen"
-        f" by the driver\n  {folder}\n\n"
-        "hint: the executors must write to a folder that the driver sees; mount it on each"
-        " of their machines and run the same command again; finished chunks are kept"
-    )
-
-
-def _parse_task(path: Path) -> int:
-    """Return the task that wrote a file, which Spark puts into the file's name."""
-    name = _PART.match(path.name)
-    if name is None:
-        msg = f"{path.name} was not written by a task of this run\n  {path}"
-        raise CountError(msg)
-    return int(name[1])
 
 
 def _load_task_writes(spark: SparkSession, group: str) -> list[TaskWrite]:

@@ -27,11 +27,12 @@ from backstream.spark import source
 from backstream.spark.schemas import Step, int64_literal
 from backstream.spark.source import EventFiles
 from backstream.spark.watermarks.join import add_watermarks
-from backstream.spark.watermarks.partial_streams import timeline_of_files
+from backstream.spark.watermarks.stream_reader import SparkReader
 from backstream.spark.windows.assignment import (
     latest_window_start,
     window_start_column,
 )
+from backstream.watermarks.streams import StreamPart, timeline_of_files
 from backstream.watermarks.timeline import WatermarkTimeline
 
 MAX_ROWS = 1_000_000
@@ -120,8 +121,10 @@ def _undelayed_timeline(spark: SparkSession, recorded: AnalysisRange) -> Waterma
         # Markers of punctuated watermarks have no effect here.
         return _load_readable(spark, recorded, paths).drop(source.MARKER)
 
-    stream, expected = EventFiles(spark, recorded.files, readable), definition.quality.named_partitions
-    return timeline_of_files(stream, _emission_without_delay(definition), recorded.clock, expected)
+    stream, schema = EventFiles(spark, recorded.files, readable), source.read_schema(recorded.columns)
+    part = StreamPart(recorded.files, recorded.clock, _emission_without_delay(definition))
+    expected = definition.quality.named_partitions
+    return timeline_of_files(SparkReader(stream, definition, schema), part, expected)
 
 
 def load_arrival_buckets(spark: SparkSession, recorded: AnalysisRange) -> tuple[list[ArrivalBucket], int]:

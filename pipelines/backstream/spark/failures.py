@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import re
 import uuid
 from collections.abc import Iterator
@@ -66,8 +64,6 @@ def _is_out_of_memory(error: Exception) -> bool:
     return _OUT_OF_MEMORY in message_of(error) or end_status() == OUT_OF_MEMORY_STATUS
 
 
-REFUSALS = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS))
-"""The messages of an operating system that denies a write; Java and DuckDB include them unchanged."""
 _READ_ERROR = re.compile(r"\[FAILED_READ_FILE\.(\w+)\] Encountered error while reading file (file:.+?)\.\s+(.*)")
 _CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)*[\w$]+: (.+)$", re.MULTILINE)
 _REASONS = {

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from backstream.errors import SpecError
+from backstream.installed_spark import spark_home
+from backstream.storage.machine import machine_memory_bytes
 from backstream.variables import HEAP_VARIABLE
 
 SETTING = "spark.driver.memory"
@@ -18,11 +19,6 @@ SETTINGS_FILE = "spark-defaults.conf"
 SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _OWN_VARIABLE = "SPARK_DRIVER_MEMORY"
 """The heap of Spark's Java. Settings of Spark override it."""
-CONTAINER_LIMITS = (
-    Path("/sys/fs/cgroup/memory.max"),
-    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-)
-"""The Linux files with a container's memory limit, in versions 2 and 1; `max` or a huge number is no limit."""
 OUT_OF_MEMORY_STATUS = 52
 """The exit status of Spark's Java, and of `spark-submit`, if Java runs out of memory."""
 _DEFAULT = re.compile(r"([^#\s=:][^\s=:]*)\s*[\s=:]\s*(.*)")
@@ -70,15 +66,6 @@ def driver_heap() -> Heap:
     return Heap(f"{heap_mb}m", text, HEAP_VARIABLE)
 
 
-def machine_memory_bytes() -> int:
-    """Return the memory of this machine, or of the container of this process."""
-    limits = [file.read_text().strip() for file in CONTAINER_LIMITS if file.is_file()]
-    return min(
-        os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        *(int(limit) for limit in limits if limit.isdecimal()),
-    )
-
-
 def _parse_size(text: str) -> str:
     """Return an amount in Java's notation that Spark can start with."""
     match = re.fullmatch(r"(\d+)([kmgt]?)b?", text.strip().lower())
@@ -120,11 +107,3 @@ def conf_folder() -> Path:
     """Return the folder of Spark's settings, without importing Spark."""
     configured = os.environ.get(CONF_VARIABLE)
     return Path(configured) if configured else spark_home() / "conf"
-
-
-def spark_home() -> Path:
-    """Return the folder of Spark, without importing Spark."""
-    if configured := os.environ.get("SPARK_HOME"):
-        return Path(configured).resolve()
-    installed = importlib.util.find_spec("pyspark")
-    return Path(installed.origin).parent.resolve() if installed and installed.origin else Path()

@@ -16,11 +16,13 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class OverwrittenSpark:
-    """A PySpark some of whose Python files are those of `pyspark-client`."""
+    """A PySpark among whose Python files are some of `pyspark-client`."""
 
     folder: Path
     version: str
     client_version: str
+    has_added_modules: bool = False
+    """True if `pyspark-client` has modules that this version does not have."""
 
     @property
     def archive(self) -> Path:
@@ -30,22 +32,25 @@ class OverwrittenSpark:
     @property
     def remedy(self) -> str:
         """The command that restores the files."""
-        return f"pip install --force-reinstall --no-deps pyspark=={self.version}"
+        restore = f"pip install --force-reinstall --no-deps pyspark=={self.version}"
+        return f"pip uninstall -y pyspark-client && {restore}" if self.has_added_modules else restore
 
 
 def find_overwritten_spark() -> OverwrittenSpark | None:
-    """Return the installed PySpark if files of `pyspark-client` have replaced some of its own; None if not.
+    """Return the installed PySpark if files of `pyspark-client` are among its own; None if not.
 
     The list of installed files has the size of each file. Installers unpack packages in any order, or at once, so
-    every file is compared.
+    every file is compared. A module of another version hides an own one, too: Spark 4 has the folder
+    `sql/functions` in place of the file `sql/functions.py` of Spark 3.5.
     """
     spark, client = _find_distribution("pyspark"), _find_distribution("pyspark-client")
     if spark is None or client is None or spark.version == client.version:
         return None
     sources = [file for file in spark.files or () if file.suffix == ".py" and file.size is not None]
-    if all(_has_size(Path(str(file.locate())), file.size or 0) for file in sources):
+    added = {str(file) for file in client.files or () if file.suffix == ".py"}.difference(map(str, sources))
+    if not added and all(_has_size(Path(str(file.locate())), file.size or 0) for file in sources):
         return None
-    return OverwrittenSpark(Path(str(spark.locate_file("pyspark"))), spark.version, client.version)
+    return OverwrittenSpark(Path(str(spark.locate_file("pyspark"))), spark.version, client.version, bool(added))
 
 
 def find_scripts_folder(module_file: Path) -> Path:

@@ -19,15 +19,16 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from importlib.metadata import version
 from pathlib import Path
 
 from backstream.errors import SetupError
-from backstream.spark.heap import CONF_VARIABLE, SETTINGS_FILE, SUBMIT_ARGUMENTS, conf_folder, heap_mb, spark_home
+from backstream.installed_spark import find_older_spark, spark_home, spark_version
+from backstream.spark.heap import CONF_VARIABLE, SETTINGS_FILE, SUBMIT_ARGUMENTS, conf_folder, heap_mb
+from backstream.storage.machine import SMALL_INPUT_BYTES
 from backstream.variables import CLASS_ARCHIVE_VARIABLE
 
-QUIET = "-Xlog:disable -Xlog:all=error:stderr"
-"""Java logs each class that it leaves out of the archive, which no user can act on."""
+QUIET = "-Xlog:disable -Xlog:all=error,cds*=off:stderr"
+"""Java logs the classes that it leaves out of the archive, and options that differ. No user can act on them."""
 _TO_WRITE = "-XX:+DisplayVMOutputToStderr"
 """Java reports a failed write when it exits, by default on standard output."""
 _HADOOP_VARIABLES = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
@@ -84,7 +85,7 @@ def archive_path() -> Path | None:
         return None
     file = java.resolve()
     environment = _hash(f"{file} {file.stat().st_mtime_ns} {Path(sys.prefix).resolve()} {spark_home()}")
-    return Path(folder) / f"spark-{version('pyspark')}-{environment}-{_hash(_jars())}.jsa"
+    return Path(folder) / f"spark-{spark_version() or 'unknown'}-{environment}-{_hash(_jars())}.jsa"
 
 
 def _hash(text: str) -> str:
@@ -149,6 +150,8 @@ def _remove_old_archives(path: Path) -> None:
 
 
 _OLDEST_JAVA = 17
+_NEWEST_JAVA, _ANY_JAVA_SINCE = 23, "4.1"
+"""The newest Java of Spark before 4.1: a later Java lacks a method that its libraries call."""
 _JAVA_HINT = "install a Java 17 runtime, and set JAVA_HOME to its folder"
 OPTIONS_VARIABLE = "SPARK_SUBMIT_OPTS"
 """The variable with options for the driver's Java; options of a session are added after them."""
@@ -158,17 +161,16 @@ ASKED_FOR = "madvise"
 ASK_FOR_HUGE_PAGES = "-XX:+UseTransparentHugePages"
 PARALLEL_COLLECTOR = "-XX:+UseParallelGC"
 _MIN_PARALLEL_MB = 3_000
-FIRST_COMPILER = "-XX:TieredStopAtLevel=1"
-"""Java starts faster without its second compiler. Executors get no collector, since two are an error."""
-SMALL_INPUT_BYTES = 16 * 2**20
-"""The largest size of Parquet input that counts as small: about a million events. It is chosen, not measured.
+FIRST_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+"""Java starts faster without its second compiler. Executors get no collector, since two are an error.
 
-Without the second compiler, a job of 100,000 events was faster, and a replay of two million slower.
+With one compiler, Java reserves 48 MB for compiled code, which some 11 runs in one process fill. Then it compiles
+nothing any more, and a run takes several times as long. 240 MB is what Java reserves for two compilers.
 """
 _CHOSEN = re.compile("HugePages|LargePages|HugeTLBFS")
 _ARCHIVE = re.compile("SharedArchiveFile|ArchiveClassesAtExit|-Xshare|-Xlog")
 _COLLECTOR = re.compile(r"-XX:\+Use\w*GC|-Xms")
-_COMPILER = re.compile(r"Tiered|-XX:.*Compil|-Xint|-Xcomp")
+_COMPILER = re.compile(r"Tiered|-XX:.*(?:Compil|CodeCache)|-Xint|-Xcomp")
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _LOG_FILES = "log4j*"
 _VARIABLES = (OPTIONS_VARIABLE, "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
@@ -178,7 +180,7 @@ def require_java() -> None:
     """Check that Spark can find a Java runtime of a supported version.
 
     Raises:
-        SetupError: when there is none, or one older than 17.
+        SetupError: when there is none, one older than 17, or one that is too new for an older Spark.
     """
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
@@ -191,6 +193,9 @@ def require_java() -> None:
     if version is None or int(version[1]) < _OLDEST_JAVA:
         first_line = output.splitlines()[0] if output else "no output"
         msg = f"Spark needs Java {_OLDEST_JAVA} or newer, got {first_line} ({java})\n\nhint: {_JAVA_HINT}"
+        raise SetupError(msg)
+    if int(version[1]) > _NEWEST_JAVA and (spark := find_older_spark(_ANY_JAVA_SINCE)):
+        msg = f"Spark {spark} does not run on Java {version[1]} ({java})\n\nhint: {_JAVA_HINT}"
         raise SetupError(msg)
 
 
@@ -276,7 +281,8 @@ def _compiler_options(input_bytes: int | None) -> list[str]:
     """Return the option that disables Java's second compiler, if there is little to read.
 
     The second compiler optimizes code that runs often. A small run ends before that pays off: for 134 small
-    chunks, Java used 25 to 28 seconds of processor time instead of 43.
+    chunks, Java used 25 to 28 seconds of processor time instead of 43. Without it, a job of 100,000 events was
+    faster, and a replay of two million slower.
     """
     is_small = input_bytes is not None and input_bytes <= SMALL_INPUT_BYTES
     return [FIRST_COMPILER] if is_small and not _COMPILER.search(_user_options() + _session_options()) else []

@@ -20,6 +20,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from backstream.chunks.attempt import Attempt
+from backstream.chunks.lateness import load_full_timeline
 from backstream.definition.columns import declared_columns
 from backstream.definition.prepared_columns import PREPARED_COLUMNS
 from backstream.definition.result_sections import Process
@@ -30,14 +32,12 @@ from backstream.eventtime.process_functions import Context, Emitted, ProcessFunc
 from backstream.eventtime.windows import Tumbling
 from backstream.runs.table_schemas import RECORD_COUNT, pane_count_column
 from backstream.source.column_types import quote_column
-from backstream.spark.attempt import Attempt
-from backstream.spark.chunk_group import ChunkGroup
+from backstream.spark.chunk_group import SparkGroup
 from backstream.spark.key_runs import KeyRun, TimerQueue
 from backstream.spark.schemas import ARRIVAL_ORDER, int64_literal
 from backstream.spark.session import ship_package
 from backstream.spark.staging import spark_type_of_name
 from backstream.spark.watermarks.join import add_watermarks
-from backstream.spark.watermarks.replay_lateness import load_full_timeline
 from backstream.spark.windows.aggregation import WINDOW
 from backstream.user_code import UserCode, last_line_of_trace, user_trace
 from backstream.watermarks.timeline import Longs, to_int64
@@ -63,7 +63,7 @@ class ProcessResult(NamedTuple):
 
 
 def compute_process(
-    group: ChunkGroup, process: Process, attempt: Attempt, keep: Callable[[DataFrame], DataFrame]
+    group: SparkGroup, process: Process, attempt: Attempt, keep: Callable[[DataFrame], DataFrame]
 ) -> ProcessResult:
     """Run the process function over all records that can affect the rows of the chunks. Runs jobs.
 
@@ -104,7 +104,7 @@ def compute_process(
     return _split_output(output, keys, task.window, process, int(skipped_records))
 
 
-def _load_records(group: ChunkGroup, process: Process) -> tuple[DataFrame, Longs]:
+def _load_records(group: SparkGroup, process: Process) -> tuple[DataFrame, Longs]:
     """Return the records that the function gets, with `watermark_ms`, and all rises of the watermark."""
     reach = None
     if process.state_reach is not None:
@@ -113,11 +113,11 @@ def _load_records(group: ChunkGroup, process: Process) -> tuple[DataFrame, Longs
     records = group.event_files.unique_events(group.definition.source.identity, reach)
     if not group.is_replay:
         return records.withColumn("watermark_ms", int64_literal(MIN_MS)), to_int64([MAX_MS])
-    timeline = load_full_timeline(group)
+    timeline = load_full_timeline(group, group.reader)
     return records.transform(add_watermarks(group.spark, timeline, group.clock)), timeline.all_rises_ms()
 
 
-def _arrival_order(group: ChunkGroup, columns: Sequence[str]) -> list[Any]:
+def _arrival_order(group: SparkGroup, columns: Sequence[str]) -> list[Any]:
     """Return the order of the records of a key; without a sequence, a hash of the record breaks ties."""
     if group.definition.source.sequence:
         return list(ARRIVAL_ORDER)
@@ -125,7 +125,7 @@ def _arrival_order(group: ChunkGroup, columns: Sequence[str]) -> list[Any]:
     return [*ARRIVAL_ORDER, F.xxhash64(*(F.col(quote_column(name)) for name in names))]
 
 
-def _output_schema(group: ChunkGroup, records: DataFrame) -> StructType:
+def _output_schema(group: SparkGroup, records: DataFrame) -> StructType:
     declared = [
         StructField(column.name, spark_type_of_name(column.type)) for column in declared_columns(group.definition)
     ]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, LongType, StringType
+from pyspark.sql.types import DataType, LongType, StringType, StructType, _parse_datatype_string
 
 from backstream.errors import ContractError
 from backstream.eventtime.intervals import Interval
@@ -68,6 +69,17 @@ def conform(name: str, columns: Mapping[str, DataType]) -> Step:
         return frame.select(*(F.col(column) for column in columns))
 
     return step
+
+
+def parse_schema(ddl: str) -> StructType:
+    """Return columns with their types, such as `at timestamp, hits int`, as a schema; Java parses them."""
+    # Spark 3.5 has no public name for it.
+    return cast("StructType", _parse_datatype_string(ddl)) if ddl else StructType()
+
+
+def parse_type(text: str) -> DataType:
+    """Return the type for its name in Spark SQL."""
+    return parse_schema(f"c {text}").fields[0].dataType
 
 
 def _type_name(kind: DataType | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -12,11 +13,12 @@ from threading import Lock
 from zipfile import ZipFile
 
 from pyspark import SparkConf, SparkContext
-from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from backstream.spark.heap import SETTING, driver_heap, heap_mb, machine_memory_bytes
+from backstream.spark.gateway import start_java
+from backstream.spark.heap import SETTING, driver_heap, heap_mb
 from backstream.spark.java import require_java, tune_java
+from backstream.storage.machine import machine_memory_bytes
 from backstream.user_code import UserCode, read_sources
 
 _SETTINGS = {
@@ -114,12 +116,12 @@ def local_session(
     require_java()
     # Python workers must run the same Python as the driver.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName(name).master("local[*]")
-    all_settings = {**_LOCAL_SETTINGS, **_SETTINGS, **(settings or {})}
+    all_settings = {"spark.master": "local[*]", **_LOCAL_SETTINGS, **_SETTINGS, **(settings or {})}
     if SETTING not in all_settings:
         all_settings |= driver_heap().settings
     with tune_java(all_settings.get(SETTING), input_bytes):
-        return _get_or_create(builder, all_settings)
+        start_java(SparkConf().setAppName(name).setAll([*all_settings.items()]))
+        return _get_or_create(SparkSession.builder.appName(name), all_settings)
 
 
 def _get_or_create(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession:
@@ -129,7 +131,7 @@ def _get_or_create(builder: SparkSession.Builder, settings: Mapping[str, str]) -
     session.sparkContext.setLogLevel("ERROR")
     # PySpark logs each error of a query as JSON; the caller raises it, and often expects it.
     for name in _QUERY_ERROR_LOGGERS:
-        PySparkLogger.getLogger(name).setLevel("CRITICAL")
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     _keep_classes(session)
     if (session.sparkContext.master or "").startswith("local"):
         _silence_trace_loggers(session)

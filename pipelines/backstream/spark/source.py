@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import cast
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -19,6 +18,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from backstream.chunks.group import require_undamaged
 from backstream.definition import prepared_columns
 from backstream.definition.columns import payload_columns
 from backstream.definition.model import Definition
@@ -29,7 +29,15 @@ from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import ONLY_PARTITION
 from backstream.runs.plan import InputFile
 from backstream.source.column_types import quote_column, reason_not_a_time
-from backstream.spark.schemas import ARRIVAL_ORDER, EVENT, PARTITION_NUMBER, IntervalColumns, Step, table_literals
+from backstream.spark.schemas import (
+    ARRIVAL_ORDER,
+    EVENT,
+    PARTITION_NUMBER,
+    IntervalColumns,
+    Step,
+    parse_schema,
+    table_literals,
+)
 from backstream.spark.time_texts import instant_of_text
 
 REASON = "quarantine_reason"
@@ -56,7 +64,7 @@ def load_files(spark: SparkSession, paths: Sequence[str], schema: StructType) ->
 def read_schema(columns: Mapping[str, str]) -> StructType:
     """Return columns with their Spark SQL types as a schema."""
     ddl = ", ".join(f"{quote_column(name)} {kind}" for name, kind in columns.items())
-    return cast("StructType", StructType.fromDDL(ddl)) if columns else StructType()
+    return parse_schema(ddl)
 
 
 def add_file(rows: DataFrame) -> DataFrame:
@@ -301,12 +309,5 @@ class EventFiles:
         Raises:
             ContractError: when a damaged file is one of them.
         """
-        if damaged := [file for file in self.damaged if file.may_hold(interval)]:
-            path = damaged[0].path
-            msg = (
-                f"cannot read input file {path}: it is damaged, and may have an event of {interval}\n\n"
-                'hint: restore the file, move it away, or set source.corrupt_files = "skip";'
-                " then create a new plan"
-            )
-            raise ContractError(msg)
+        require_undamaged(self.damaged, interval)
         return [file.path for file in self.files if file.may_hold(interval)]

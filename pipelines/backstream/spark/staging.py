@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import cast
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -24,29 +21,25 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from backstream.chunks.attempt import Attempt
+from backstream.chunks.native_engine import find_refusal, refused_write_error
+from backstream.chunks.staged import Staged, explain_read_errors, list_staged_files
 from backstream.definition.columns import spark_type_name
-from backstream.errors import CountError, StorageError
 from backstream.native.small_files import split_files
 from backstream.native.sql import STAGING_CHUNK, STAGING_DAY
-from backstream.native.staged_files import add_element_ids, describe_staged_file
-from backstream.native.task import WrittenFiles
-from backstream.runs.manifest import StagedFile
+from backstream.native.staged_files import add_element_ids
 from backstream.runs.plan import PlannedTable
 from backstream.runs.table_schemas import METRICS, PANES, WINDOWS, WITHHELD
-from backstream.spark.attempt import Attempt
 from backstream.spark.chunk_group import CHUNK
-from backstream.spark.counted_writes import TaskWrite, require_visible, write_parquet
+from backstream.spark.counted_writes import write_parquet
 from backstream.spark.failures import (
     EXPRESSION_ERRORS,
-    REFUSALS,
     expression_error,
     unreadable_file_error,
 )
-from backstream.spark.schemas import Step, conform
+from backstream.spark.schemas import Step, conform, parse_type
 from backstream.spark.session import ship_package
 from backstream.spark.source import load_files
-from backstream.storage.object_stores import explain_store_errors
-from backstream.storage.stores import is_below
 
 _DAY, _CHUNK = STAGING_DAY, STAGING_CHUNK
 _GROUPED = (WINDOWS, METRICS, PANES, WITHHELD)
@@ -55,10 +48,6 @@ _MAX_EVENTS_OF_ONE_TASK = 100_000
 """Up to this number of events, one task groups them, since Spark coalesces small tasks."""
 _MANY_EVENTS = 500_000
 """From this number of events per core, files have some megabytes."""
-
-
-Staged = dict[int, tuple[StagedFile, ...]]
-"""The files by chunk number; a chunk without rows has no entry."""
 
 
 def write_staged_files(rows: DataFrame, suffix: str, attempt: Attempt) -> Staged:
@@ -80,7 +69,7 @@ def write_staged_files(rows: DataFrame, suffix: str, attempt: Attempt) -> Staged
         has_good_size = suffix in _GROUPED and _has_good_file_size(spark, attempt)
         writer = (result if has_good_size else result.hint("rebalance")).write
         written = write_parquet(spark, writer, only_folder)
-        return _list_staged_files(suffix, attempt, _add_element_ids(spark, suffix, attempt), written)
+        return list_staged_files(suffix, attempt, _add_element_ids(spark, suffix, attempt), written)
     names = [_CHUNK, _DAY] if table.day_column else [_CHUNK]
     split_columns = [F.col(CHUNK).cast("int").alias(_CHUNK)]
     if table.day_column:
@@ -92,9 +81,9 @@ def write_staged_files(rows: DataFrame, suffix: str, attempt: Attempt) -> Staged
     writer = balanced.sortWithinPartitions(*names).write if is_small else balanced.write.partitionBy(*names)
     written = write_parquet(spark, writer, folder)
     if is_small:
-        with _explain_read_errors(folder):
+        with explain_read_errors(folder):
             split_files(folder, names)
-    return _list_staged_files(suffix, attempt, _add_element_ids(spark, suffix, attempt), written)
+    return list_staged_files(suffix, attempt, _add_element_ids(spark, suffix, attempt), written)
 
 
 def _add_element_ids(spark: SparkSession, suffix: str, attempt: Attempt) -> list[Path]:
@@ -135,73 +124,6 @@ def _differs_in_width(actual: DataType, wanted: DataType) -> bool:
     return actual in _NARROW and wanted == IntegerType()
 
 
-def collect_task_files(
-    suffix: str, attempt: Attempt, outputs: Sequence[WrittenFiles], written: list[TaskWrite]
-) -> Staged:
-    """Return the files that native tasks have written into the folders of `write_staged_files`, or into a store.
-
-    Raises:
-        CountError: when the driver doesn't find every row that a task has written.
-    """
-    paths = [path for output in outputs for path in map(Path, output.paths) if path.exists()]
-    stored = [file for output in outputs for file in output.stored]
-    return _list_staged_files(suffix, attempt, paths, written, stored)
-
-
-def _list_staged_files(
-    suffix: str,
-    attempt: Attempt,
-    paths: Sequence[Path],
-    written: list[TaskWrite],
-    stored: Sequence[StagedFile] = (),
-) -> Staged:
-    table, folder = attempt.plan.tables[suffix], attempt.folder(suffix)
-    files = [*_read_footers(paths, suffix), *stored]
-    seen = {Path(file.path): file.rows for file in files}
-    require_visible(f"table `{table.name}`", folder, written, seen)
-    return _group_by_chunk(files, (str(folder), attempt.location(suffix)))
-
-
-def _group_by_chunk(files: Sequence[StagedFile], folders: tuple[str, str]) -> Staged:
-    """Return the files with rows by chunk number, which the first folder below that of the attempt has.
-
-    Spark writes one empty file if there are no rows; it is left out.
-    """
-    grouped: Staged = {}
-    for file in files:
-        if file.rows:
-            root = next(folder for folder in folders if is_below(file.path, folder))
-            number = int(file.path.removeprefix(f"{root}/{_CHUNK}=").partition("/")[0])
-            grouped[number] = (*grouped.get(number, ()), file)
-    return grouped
-
-
-def upload_staged_files(attempt: Attempt, files: Mapping[str, Staged]) -> dict[str, Staged]:
-    """Upload the files that Spark or the driver have staged on a disk, if their table is in an object store.
-
-    Native tasks upload their files by themselves. So a publication copies no file.
-
-    Raises:
-        StorageError: when the store refuses, or a copy and its file differ in size.
-    """
-    return {suffix: _upload_table(attempt, suffix, staged) for suffix, staged in files.items()}
-
-
-def _upload_table(attempt: Attempt, suffix: str, staged: Staged) -> Staged:
-    folder, target = str(attempt.folder(suffix)), attempt.location(suffix)
-    local = [file for of_chunk in staged.values() for file in of_chunk if is_below(file.path, folder)]
-    if folder == target or not local:
-        return staged
-    targets = {file.path: target + file.path.removeprefix(folder) for file in local}
-    with explain_store_errors("write", target):
-        attempt.stores.upload_all({location: Path(path) for path, location in targets.items()})
-    shutil.rmtree(folder, ignore_errors=True)
-    return {
-        number: tuple(replace(file, path=targets.get(file.path, file.path)) for file in of_chunk)
-        for number, of_chunk in staged.items()
-    }
-
-
 def _has_good_file_size(spark: SparkSession, attempt: Attempt) -> bool:
     """Return whether the tasks that group events write files of a good size: one small file, or large ones."""
     events = sum(chunk.expected_events for chunk in attempt.chunks)
@@ -232,22 +154,15 @@ def explain_job_errors(spark: SparkSession, attempt: Attempt) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        reason = next((reason for reason in REFUSALS if reason in str(error)), None)
-        if reason is None:
-            if unreadable := unreadable_file_error(str(error), attempt.plan):
-                raise unreadable from None
-            if isinstance(error, (AnalysisException, *EXPRESSION_ERRORS)):
-                raise expression_error(error, str(attempt), attempt.plan) from None
-            raise
-        plan = attempt.plan
-        scratch = (spark.conf.get("spark.local.dir", None) or os.environ.get("TMPDIR")) or "/tmp"  # noqa: S108 - as Spark does
-        msg = (
-            f"could not run {attempt}: {reason}\n"
-            f"  it stages files in {plan.staging(WINDOWS)}, and in folders beside it\n"
-            f"  Spark writes temporary files to {scratch}\n\n"
-            "hint: free disk space, and run the same command again; finished chunks are kept"
-        )
-        raise StorageError(msg) from error
+        if refusal := find_refusal(error):
+            scratch = (spark.conf.get("spark.local.dir", None) or os.environ.get("TMPDIR")) or "/tmp"  # noqa: S108 - as Spark does
+            line = f"  Spark writes temporary files to {scratch}\n"
+            raise refused_write_error(attempt, refusal, line) from error
+        if unreadable := unreadable_file_error(str(error), attempt.plan):
+            raise unreadable from None
+        if isinstance(error, (AnalysisException, *EXPRESSION_ERRORS)):
+            raise expression_error(error, str(attempt), attempt.plan) from None
+        raise
 
 
 def _columns(table: PlannedTable) -> Sequence[tuple[str, DataType, dict[str, int], bool]]:
@@ -259,25 +174,4 @@ def _columns(table: PlannedTable) -> Sequence[tuple[str, DataType, dict[str, int
 
 def spark_type_of_name(kind: str) -> DataType:
     """Return the Spark type for the name of an Iceberg type."""
-    ddl = f"c {spark_type_name(kind.replace(' ', ''))}"
-    return cast("StructType", StructType.fromDDL(ddl)).fields[0].dataType
-
-
-def _read_footers(paths: Sequence[Path], suffix: str) -> Iterator[StagedFile]:
-    """Yield the description of each file, from its footer.
-
-    Raises:
-        CountError: naming the first file that can't be read.
-    """
-    for path in paths:
-        with _explain_read_errors(path):
-            yield describe_staged_file(path, suffix)
-
-
-@contextmanager
-def _explain_read_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, ValueError) as error:  # these include the errors of Arrow
-        msg = f"a file that was just written cannot be read: {error}\n  {path}\n\nhint: run the same command again"
-        raise CountError(msg) from error
+    return parse_type(spark_type_name(kind.replace(" ", "")))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from backstream.chunks.lateness import resolve_lateness, resolve_process_lateness
 from backstream.definition.model import Definition
 from backstream.eventtime.records import Fate
 from backstream.eventtime.windows import Session
@@ -25,17 +26,12 @@ from backstream.runs.table_schemas import (
     WITHHELD,
     pane_count_column,
 )
-from backstream.spark.chunk_group import CHUNK, ChunkGroup, load_quarantine
+from backstream.spark.chunk_group import CHUNK, SparkGroup, load_quarantine
 from backstream.spark.schemas import Step
 from backstream.spark.sessions.session_windows import SessionWindows
-from backstream.spark.watermarks.replay_lateness import resolve_lateness, resolve_process_lateness
 from backstream.spark.windows.aggregation import WINDOW
 from backstream.spark.windows.fate_counts import FateCounts
 from backstream.spark.windows.fixed_windows import FixedWindows
-
-Fates = dict[int, dict[str, dict[str, int]]]
-"""Numbers of records by chunk number, source partition, and fate."""
-
 
 Keep = Callable[[DataFrame], DataFrame]
 """A function that persists a frame until the group is done."""
@@ -43,14 +39,14 @@ Keep = Callable[[DataFrame], DataFrame]
 Results = FixedWindows | SessionWindows
 
 
-def window_results(group: ChunkGroup, keep: Keep) -> Results:
+def window_results(group: SparkGroup, keep: Keep) -> Results:
     """Return the results of a chunk group by the kind of its windows. Only watermarks run jobs."""
     window = group.definition.window.spec()
     if isinstance(window, Session):
         return SessionWindows.from_group(group, window, keep)
     if group.definition.process and group.is_replay:
-        return FixedWindows(group, window, resolve_process_lateness(group, window))
-    return FixedWindows(group, window, resolve_lateness(group, window))
+        return FixedWindows(group, window, resolve_process_lateness(group, window, group.reader))
+    return FixedWindows(group, window, resolve_lateness(group, window, group.reader))
 
 
 class TableFrames(NamedTuple):
@@ -72,7 +68,7 @@ class TableFrames(NamedTuple):
     """The side outputs; None without a process function."""
 
 
-def table_frames(group: ChunkGroup, results: Results, frames: TableFrames) -> Iterator[tuple[str, DataFrame]]:
+def table_frames(group: SparkGroup, results: Results, frames: TableFrames) -> Iterator[tuple[str, DataFrame]]:
     """Yield the rows of each table of the plan, with `CHUNK`; tables without rows are left out.
 
     Stage one frame before you ask for the next.
@@ -94,10 +90,10 @@ def table_frames(group: ChunkGroup, results: Results, frames: TableFrames) -> It
         number = group.chunk_number_at(F.col("event_time_ms"))
         yield OUTPUTS, frames.outputs.withColumn(CHUNK, number)
     yield METRICS, by_window(frames.counts.metrics())
-    yield from record_frames(group, results, frames.fates(), frames.known)
+    yield from _record_frames(group, results, frames.fates(), frames.known)
 
 
-def window_frames(group: ChunkGroup, rows: DataFrame) -> Iterator[tuple[str, DataFrame]]:
+def window_frames(group: SparkGroup, rows: DataFrame) -> Iterator[tuple[str, DataFrame]]:
     """Yield the rows of the table of windows, and the count of rows that don't meet the condition."""
     number = group.chunk_number_at(F.col("window_start_ms"))
     yield WINDOWS, _published_rows(rows, group.definition).withColumn(CHUNK, number)
@@ -105,8 +101,8 @@ def window_frames(group: ChunkGroup, rows: DataFrame) -> Iterator[tuple[str, Dat
         yield WITHHELD, _count_withheld(rows, group.definition).withColumn(CHUNK, number)
 
 
-def record_frames(
-    group: ChunkGroup, results: Results, fates: set[str], records: DataFrame | None = None
+def _record_frames(
+    group: SparkGroup, results: Results, fates: set[str], records: DataFrame
 ) -> Iterator[tuple[str, DataFrame]]:
     """Yield the rows of tables of single records, and of firings.
 
@@ -114,21 +110,25 @@ def record_frames(
         group: the chunks.
         results: their results.
         fates: the fates with at least one record.
-        records: all records with their fate; None to read them from the files.
+        records: all records with their fate.
     """
     if Fate.QUARANTINED in fates:
         yield QUARANTINE, load_quarantine(group)
     if not group.is_replay:
         return
     if Fate.DROPPED in fates:
-        yield DROPPED, results.dropped_events(records or results.records().columns)
+        yield DROPPED, results.dropped_events(records)
     if FIRINGS in group.plan.tables:
-        firings = results.firings(records or results.records().columns)
-        firings = firings.transform(add_derived(group.definition))
-        yield FIRINGS, firings.withColumn(CHUNK, group.chunk_number_at(F.col("window_start_ms")))
+        yield FIRINGS, firing_rows(group, results, records)
 
 
-def published_panes(group: ChunkGroup, panes: DataFrame) -> DataFrame:
+def firing_rows(group: SparkGroup, results: Results, records: DataFrame) -> DataFrame:
+    """Return every pane that each window fired, with `CHUNK`."""
+    firings = results.firings(records).transform(add_derived(group.definition))
+    return firings.withColumn(CHUNK, group.chunk_number_at(F.col("window_start_ms")))
+
+
+def published_panes(group: SparkGroup, panes: DataFrame) -> DataFrame:
     """Return the rows of the published table: the pane kind of `backfill.publish`."""
     pane = group.definition.backfill.publish
     count = F.col(pane_count_column(pane))
@@ -136,8 +136,8 @@ def published_panes(group: ChunkGroup, panes: DataFrame) -> DataFrame:
     return existing.withColumns({name: F.col(f"{name}__{pane}") for name in group.definition.value_names})
 
 
-def existing_fates(fates: Fates) -> set[str]:
-    """Return the fates with at least one record."""
+def existing_fates(fates: Mapping[int, Mapping[str, Mapping[str, int]]]) -> set[str]:
+    """Return the fates with at least one record, of numbers of records by chunk number, partition, and fate."""
     return {
         fate
         for partitions in fates.values()

@@ -73,7 +73,12 @@ def _usual_text(text: Column) -> Column:
 
 
 def _instant_of_pattern(text: Column, pattern: str) -> Column:
-    return F.try_to_timestamp(_trim(text), F.lit(pattern.strip(WHITESPACE)))
+    whole = _trim(text)
+    form = pattern_form(pattern)
+    if any(field[0] in "zV" for field in form.fields):
+        # Spark takes PST for the time of Los Angeles, also in summer, and guesses the zone of IST.
+        whole = F.when(whole.rlike(form.expression), whole)
+    return F.try_to_timestamp(whole, F.lit(pattern.strip(WHITESPACE)))
 
 
 def _trim(text: Column) -> Column:

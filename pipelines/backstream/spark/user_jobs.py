@@ -12,15 +12,15 @@ from typing import NamedTuple, cast
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, LongType, StructType, TimestampType
+from pyspark.sql.types import DataType, LongType, TimestampType
 
+from backstream.chunks.attempt import Attempt
 from backstream.definition.model import Definition
 from backstream.definition.result_sections import Job
 from backstream.errors import UserCodeError
 from backstream.eventtime.records import Fate
 from backstream.runs.table_schemas import PANES_KEPT, RECORD_COUNT, pane_count_column
-from backstream.spark.attempt import Attempt
-from backstream.spark.schemas import int64_literal
+from backstream.spark.schemas import int64_literal, parse_type
 from backstream.spark.session import ship_package
 from backstream.spark.staging import spark_type_of_name
 from backstream.spark.windows.aggregation import WINDOW
@@ -111,7 +111,7 @@ class JobCall:
 
     def _require_columns(self, rows: DataFrame, keys: Mapping[str, DataType]) -> None:
         """Check that the declared columns, the key, and the window have their types; other columns are ignored."""
-        declared = {name: _parse_type(text) for name, text in self.job.columns.items()}
+        declared = {name: parse_type(text) for name, text in self.job.columns.items()}
         expected = {
             **keys,
             **dict.fromkeys(_WINDOW_TIMES, cast("DataType", TimestampType())),
@@ -263,10 +263,6 @@ def _count(pane: str) -> str:
 
 def _rows(pane: str) -> str:
     return f"job__rows_{pane}"
-
-
-def _parse_type(text: str) -> DataType:
-    return cast("StructType", StructType.fromDDL(f"c {text}")).fields[0].dataType
 
 
 def _type_text(kind: DataType | None) -> str:

@@ -25,6 +25,7 @@ from backstream.eventtime.watermark_holders import (
     recommend_idle_timeout_ms,
 )
 from backstream.eventtime.windows import FixedWindow, Session
+from backstream.installed_spark import require_queries
 from backstream.runs.home import Home
 from backstream.runs.plan import InputFile
 from backstream.source.columns import resolve_columns
@@ -134,6 +135,7 @@ def prepare_advice(
     definition = resolve_paths(load_definition(definition_path), home)
     definition = assumed.apply(definition, place) if assumed else definition
     window = _fixed_window(definition, place)
+    require_queries(f"advise on {definition.name}", place)
     require_files_on_disk(definition, "advise on", place)
     source = inspect_files(list_source_files(definition.source, place), definition.source)
     require_no_damage(source.damaged, place)

@@ -12,6 +12,7 @@ from backstream.eventtime.instants import SECOND_MS, epoch_ms
 from backstream.formatting import change_text, count_of, minute_text, value_text
 from backstream.lake.diff import AggregateChange
 from backstream.lake.ledger import record_run
+from backstream.lake.run_rows import ledger_row
 from backstream.report.failing_rows import FailingRow, list_failing_rows
 from backstream.report.run_context import largest_changes
 from backstream.runs.plan import Plan
@@ -22,7 +23,7 @@ from backstream.text import visible_line
 from backstream.workflow.demands import is_committed, may_need_person, needs_person, require_audit
 from backstream.workflow.history import RunDifference, diff_run
 from backstream.workflow.preview.causes import find_run_changes
-from backstream.workflow.publish import ledger_row, record_failure
+from backstream.workflow.publish import record_failure
 from backstream.workflow.report import report_run, state_text
 
 _MAX_CHECKS = 10
@@ -139,7 +140,7 @@ def _request_parts(plan: Plan, audit: Audit, difference: RunDifference, unit_ms:
 def _verdict_text(audit: Audit, unit_ms: int) -> str:
     """Return the verdict, and the failed checks with their failing rows, as Markdown."""
     failed = [check for check in audit.checks if check.outcome not in (CheckOutcome.PASS, CheckOutcome.INFO)]
-    lines = [f"**Verdict {audit.verdict}**: {audit.summary}"]
+    lines = [f"**Verdict {audit.verdict}**: {visible_line(audit.summary)}"]
     for check in failed[:_MAX_CHECKS]:
         lines.append(visible_line(f"- {check.outcome}: {check.name}: {check.observed}"))
         lines += [f"    - {_row_text(row)}" for row in list_failing_rows(check, unit_ms)]

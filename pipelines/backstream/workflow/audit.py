@@ -23,12 +23,14 @@ from backstream.definition.run_sections import Quality
 from backstream.errors import BackstreamError, QualityError
 from backstream.eventtime.instants import DAY_MS, SECOND_MS
 from backstream.formatting import second_text
-from backstream.lake.ledger import list_runs, record_checks, record_run
+from backstream.lake.ledger import record_checks, record_run
 from backstream.lake.publication.staged_files import check_staged_files, require_complete_staging
+from backstream.lake.run_rows import ledger_row, list_runs
 from backstream.lake.scans import count_rows_by_day
 from backstream.native.small_files import columns_by_group
 from backstream.quality.evidence import READ_OF_QUARANTINE, RunEvidence, count_unreadable
-from backstream.quality.gate import evaluate_suite
+from backstream.quality.gate import Validate, evaluate_suite
+from backstream.quality.gx_adapter import validate_frames
 from backstream.quality.suites import hash_expectations
 from backstream.runs.dataset_state import write_day_totals
 from backstream.runs.input_files import SHOWN
@@ -59,7 +61,7 @@ from backstream.workflow.dataset_state import compute_day_totals
 from backstream.workflow.demands import has_published_rows, is_committed
 from backstream.workflow.inputs.repeated_positions import find_repeated_positions
 from backstream.workflow.past_windows import load_past_windows
-from backstream.workflow.publish import ledger_row, record_failure, renew_report
+from backstream.workflow.publish import record_failure, renew_report
 from backstream.workflow.report import report_run
 from backstream.workflow.verify import check_staged_sample
 
@@ -82,10 +84,14 @@ class AuditError(BackstreamError):
         self.is_retryable = not errors or any(_LASTING.match(check.observed) is None for check in errors)
 
 
-def audit_run(plan: Plan) -> Audit:
+def audit_run(plan: Plan, validate: Validate = validate_frames) -> Audit:
     """Check the results of a plan's chunks; write audit frame, sums per day, verdict, and a refusal's report.
 
     A published run is final: it keeps its audit, which is returned; see `judge_again`.
+
+    Args:
+        plan: the plan of the run.
+        validate: returns the results of expectations.
 
     Raises:
         StepError: when a chunk has not finished.
@@ -96,7 +102,7 @@ def audit_run(plan: Plan) -> Audit:
     with record_failure(plan), keep_phase(plan.folder, Phase.AUDIT):
         if is_committed(plan):
             return Audit.read(plan.folder.audit_result)
-        audit = _audit(plan)
+        audit = _audit(plan, validate)
         record_checks(plan.home, plan.dataset, audit)
         if not audit.may_publish:
             _refuse(plan, audit)
@@ -123,7 +129,7 @@ def judge_again(plan: Plan) -> LaterAudit | None:
     known = LaterAudit.find(folder.later_audit)
     if known is None or known.expectations != expectations:
         with _explain_inputs(plan):
-            audit, _ = _evaluate(plan, definition)
+            audit, _ = _evaluate(plan, definition, validate_frames)
         at = second_text(int(time.time() * SECOND_MS))
         known = LaterAudit(audit.suite, audit.verdict, audit.summary, expectations, at)
         known.write(folder.later_audit)
@@ -150,11 +156,11 @@ def _explain_inputs(plan: Plan) -> Iterator[None]:
         raise
 
 
-def _audit(plan: Plan) -> Audit:
+def _audit(plan: Plan, validate: Validate) -> Audit:
     """Judge the staged results of a run, and write audit frame, sums per day, and verdict."""
     definition = parse_definition(plan.definition, f"plan {plan.run_id}")
     with _explain_inputs(plan):
-        audit, frame = _evaluate(plan, definition)
+        audit, frame = _evaluate(plan, definition, validate)
     with replace_file(plan.folder.audit_frame) as draft:
         frame.to_parquet(draft, index=False)
     # The pages read these sums as soon as the run is published, which is before its report.
@@ -163,7 +169,7 @@ def _audit(plan: Plan) -> Audit:
     return audit
 
 
-def _evaluate(plan: Plan, definition: Definition) -> tuple[Audit, DataFrame]:
+def _evaluate(plan: Plan, definition: Definition, validate: Validate) -> tuple[Audit, DataFrame]:
     """Return the audit of the staged results of a run, and its frame."""
     manifests = load_manifests(plan)
     require_complete_staging(plan, manifests)
@@ -182,6 +188,7 @@ def _evaluate(plan: Plan, definition: Definition) -> tuple[Audit, DataFrame]:
             panes=_load_staged_panes(definition, manifests),
             withheld=_scan_staged(manifests, WITHHELD, [*_WINDOW, "rows", RECORD_COUNT]),
             load_evidence=evidence.result,
+            validate=validate,
         )
     if definition.quality.verify:
         audit = audit.with_check(check_staged_sample(plan, manifests, frame, definition.quality.verify))

@@ -24,8 +24,9 @@ from backstream.source.deliveries import find_day_seals
 from backstream.source.files import list_source_files
 from backstream.source.footers import SourceFooters, load_footers
 from backstream.workflow.late_data.stale import find_stale_days
-from backstream.workflow.late_data.staleness import StaleDay, Staleness, list_reasons
+from backstream.workflow.late_data.staleness import StaleDay, Staleness, list_moves, list_reasons
 from backstream.workflow.plan.allowed_ranges import find_event_span
+from backstream.workflow.publish import record_untold_commits
 
 _SUMS = ["windows_expected", "windows_present", "events", "on_time", "late", "dropped", "flagged"]
 _Result = TypeVar("_Result")
@@ -58,6 +59,7 @@ def refresh_dataset_state(definition_path: Path, home: Home, known: Staleness | 
         else None,
         tuple(_stale_issue(day, staleness) for day in staleness.days) if staleness else (),
         tuple(dict.fromkeys(problems)),
+        tuple(list_moves(staleness.moves)) if staleness else (),
     )
     state.write(home.dataset_state(definition.name))
     return state
@@ -66,6 +68,7 @@ def refresh_dataset_state(definition_path: Path, home: Home, known: Staleness | 
 def refresh_after_run(plan: Plan) -> str | None:
     """Refresh the dataset state after a run; return the error as text, because the run must not fail of it."""
     try:
+        record_untold_commits(plan.home, plan.dataset)
         refresh_dataset_state(Path(plan.definition_path), plan.home)
     except Exception as error:  # noqa: BLE001 - the run itself has ended
         what = f"the pages of {plan.dataset} are not up to date: its state could not be refreshed"

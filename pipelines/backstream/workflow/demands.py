@@ -10,7 +10,7 @@ from backstream.lake.catalog import open_catalog_for_reading
 from backstream.lake.diff import ADDED
 from backstream.lake.published_runs import find_rollback_of
 from backstream.lake.published_windows import load_published_windows
-from backstream.lake.snapshots import find_snapshot_of_run
+from backstream.lake.snapshots import find_commit_of_run
 from backstream.lake.tables import find_table
 from backstream.runs.manifest import hash_results, load_manifests
 from backstream.runs.plan import Plan
@@ -102,7 +102,7 @@ def is_committed(plan: Plan) -> bool:
         return True
     with open_catalog_for_reading(plan.home) as catalog:
         table = find_table(catalog, plan.tables[WINDOWS].name)
-        return table is not None and find_snapshot_of_run(table, plan.run_id) is not None
+        return table is not None and find_commit_of_run(table, plan.run_id) is not None
 
 
 def describe_final(plan: Plan) -> str:

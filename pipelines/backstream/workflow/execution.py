@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
@@ -13,83 +12,37 @@ from typing import TYPE_CHECKING
 from backstream.definition.loader import load_definition
 from backstream.errors import QualityError
 from backstream.eventtime.intervals import ALL_TIMES, Interval, require_range_of_days
+from backstream.quality.gate_process import start_gate_process, validate_in_process
+from backstream.runs.choices import RunnerName
 from backstream.runs.home import Home
 from backstream.runs.input_notes import describe_gaps, describe_inputs
 from backstream.runs.manifest import load_manifests
 from backstream.runs.plan import Chunk, Plan
 from backstream.runs.progress import Phase, begin_phase, keep_phase
 from backstream.workflow.plan.plan_request import PlanRequest
+from backstream.workflow.runners import (
+    LocalRunner,
+    Runner,
+    SparkStart,
+    choose_runner,
+    plan_reason_for_spark,
+    require_no_spark,
+    runner_on_demand,
+    start_runner,
+)
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from backstream.chunks.native_engine import Engine
 
 ProgressCallback = Callable[[str | None, int], None]
 """Receives the current work (None: unchanged) and the number of finished stages of all chunks."""
-
-
-class SparkStart:
-    """A Spark session that starts in the background, because Java needs seconds and no plan.
-
-    A session that is already active is used with backstream's settings, and `stop` keeps it.
-    """
-
-    def __init__(self, definition: Path) -> None:
-        from backstream.spark.java import require_java
-
-        require_java()  # must fail before planning
-        self._is_own = not _has_active_session()
-        self._future: Future[SparkSession] = Future()
-        # A daemon: if planning fails, no thread waits for the session, and Java ends with this process.
-        Thread(target=self._start, args=(definition,), name="start Spark", daemon=True).start()
-
-    def _start(self, definition: Path) -> None:
-        from backstream.source.files import sum_source_bytes
-        from backstream.spark.session import local_session
-
-        try:
-            input_bytes = sum_source_bytes(definition, Home.from_environment())
-            self._future.set_result(local_session(f"backstream {definition.stem}", input_bytes=input_bytes))
-        except Exception as error:  # noqa: BLE001 - `session` raises it
-            self._future.set_exception(error)
-
-    def session(self) -> SparkSession:
-        """Return the session once it has started, or raise the error of its start."""
-        return self._future.result()
-
-    def stop(self) -> None:
-        """Stop the session, unless it was active before."""
-        if self._is_own:
-            self.session().stop()
-
-
-@contextmanager
-def spark_on_demand(definition: Path) -> Iterator[Callable[[], SparkSession]]:
-    """Provide a function that returns a Spark session, which starts at its first call and stops at the end."""
-    started: list[SparkStart] = []
-
-    def session() -> SparkSession:
-        if not started:
-            started.append(SparkStart(definition))
-        return started[0].session()
-
-    try:
-        yield session
-    finally:
-        for start in started:
-            start.stop()
-
-
-def _has_active_session() -> bool:
-    """Return whether this process has a Spark session; without PySpark's modules it has none."""
-    pyspark = sys.modules.get("pyspark.sql")
-    return pyspark is not None and pyspark.SparkSession.getActiveSession() is not None
 
 
 def prepare_input(
     definition: Path,
     home: Home,
     note: Callable[[str], None],
-    spark: SparkStart | None = None,
+    runner: Runner | None = None,
     needed: Interval | None = ALL_TIMES,
 ) -> bool:
     """Prepare the new files of a source, and return whether there were any.
@@ -98,29 +51,30 @@ def prepare_input(
         definition: the TOML file.
         home: the folder that holds all state.
         note: receives lines about the work.
-        spark: a session that starts; without it, one starts if it is needed, and stops at the end.
+        runner: runs the work; without it, that of the definition starts if it is needed, and stops at the end.
         needed: the event times that the caller needs; see `prepare_source`.
     """
     from backstream.workflow.inputs.prepare import prepare_source
 
-    with spark_on_demand(definition) as own_session:
-        session = own_session if spark is None else spark.session
-        return prepare_source(definition, home, session, note, needed) is not None
+    if runner is not None:
+        return prepare_source(definition, home, runner, note, needed) is not None
+    with runner_on_demand(definition, choose_runner(definition)) as own:
+        return prepare_source(definition, home, own, note, needed) is not None
 
 
-def prepare_for_run(request: PlanRequest, note: Callable[[str], None], spark: SparkStart | None = None) -> bool:
+def prepare_for_run(request: PlanRequest, note: Callable[[str], None], runner: Runner | None = None) -> bool:
     """Prepare the new files that the run of a request needs, and return whether there were any.
 
     Args:
         request: the range with its options.
         note: receives lines about the work.
-        spark: a session that starts; see `prepare_input`.
+        runner: see `prepare_input`.
     """
     from backstream.workflow.plan.allowed_ranges import needed_times
 
     definition = load_definition(request.definition)
     needed = needed_times(request.interval, definition, request.mode or definition.backfill.mode)
-    return prepare_input(request.definition, request.home, note, spark, needed)
+    return prepare_input(request.definition, request.home, note, runner, needed)
 
 
 class RunObserver:
@@ -141,12 +95,15 @@ class RunObserver:
         return nullcontext(lambda _label, _finished: None)
 
 
-def run_range(request: PlanRequest, observer: RunObserver, *, is_replan: bool = False) -> Plan:
+def run_range(
+    request: PlanRequest, observer: RunObserver, *, runner_name: RunnerName | None = None, is_replan: bool = False
+) -> Plan:
     """Resume the interrupted run of a range, or plan it; then execute the run and return its plan.
 
     Args:
         request: the range with its options.
         observer: receives the progress.
+        runner_name: the name of the runner; None: that of the definition.
         is_replan: whether to create a new plan instead of resuming an interrupted run.
 
     Raises:
@@ -154,19 +111,26 @@ def run_range(request: PlanRequest, observer: RunObserver, *, is_replan: bool = 
         QualityError: when the quality gate fails; nothing is published.
         BackstreamError: when a step fails; the ledger records the failure.
     """
-    load_definition(request.definition)  # an error in it must come before Java's first lines
+    start_gate_process()  # it imports a library while the run is planned and replayed
+    name = choose_runner(
+        request.definition, runner_name
+    )  # an error in the definition must come before Java's lines
     is_new = is_replan or bool(request.gate_override)
-    spark = SparkStart(request.definition)  # starts while the run is planned
-    plan = None if is_new else _find_interrupted_plan(request, observer)
-    if plan is None:
-        from backstream.workflow.plan.planning import plan_run
+    runner = start_runner(request.definition, name)  # it starts while the run is planned
+    try:
+        plan = None if is_new else _find_interrupted_plan(request, observer)
+        if plan is None:
+            from backstream.workflow.plan.planning import plan_run
 
-        require_range_of_days(request.interval)
-        prepare_for_run(request, observer.note, spark)
-        plan = plan_run(request)
+            require_range_of_days(request.interval)
+            prepare_for_run(request, observer.note, runner)
+            plan = plan_run(request)
+    except BaseException:
+        runner.abandon()
+        raise
     if request.local_days:
         observer.note(f"notice: {request.local_days.describe}")
-    execute_run(plan, spark, observer)
+    execute_run(plan, runner, observer)
     return plan
 
 
@@ -181,27 +145,31 @@ def _find_interrupted_plan(request: PlanRequest, observer: RunObserver) -> Plan 
     return run.plan
 
 
-def execute_run(plan: Plan, spark: SparkStart, observer: RunObserver) -> None:
-    """Replay, audit, and publish a plan, and write its report.
+def execute_run(plan: Plan, runner: Runner, observer: RunObserver) -> None:
+    """Replay, audit, and publish a plan, and write its report; the runner ends with it.
 
     Raises:
         QualityError: when the quality gate fails; nothing is published.
         BackstreamError: when a step fails; the ledger records the failure.
     """
-    from backstream.quality.gx_adapter import import_library
     from backstream.workflow.publish import create_run_tables, record_failure
 
     for label, text in describe_inputs(plan):
         observer.note(f"{label.lower()}: {text}")
-    # The import takes seconds, so it runs while Spark starts and replays.
-    Thread(target=import_library, name="import Great Expectations", daemon=True).start()
-    with record_failure(plan):
-        create_run_tables(plan)
-        _replay(plan, spark, observer)
+    start_gate_process()
+    try:
+        with record_failure(plan):
+            if isinstance(runner, LocalRunner):
+                require_no_spark(plan)
+            create_run_tables(plan)
+            _replay(plan, runner, observer)
+    except BaseException:
+        runner.abandon()
+        raise
     for label, text in describe_gaps(load_manifests(plan)):
         observer.note(f"{label.lower()}: {text}")
     # Stopping takes most of a second; the audit can begin meanwhile.
-    stopping = Thread(target=spark.stop, name="stop Spark")
+    stopping = Thread(target=runner.stop, name="stop the runner")
     stopping.start()
     try:
         _audit_and_publish(plan, observer)
@@ -209,31 +177,58 @@ def execute_run(plan: Plan, spark: SparkStart, observer: RunObserver) -> None:
         stopping.join()  # the next session in this process must not start while this one stops
 
 
-def _replay(plan: Plan, starting: SparkStart, observer: RunObserver) -> None:
-    """Replay all chunks in one Spark application."""
-    from backstream.spark.chunk_job import STAGES, replay_chunks
+def _replay(plan: Plan, runner: Runner, observer: RunObserver) -> None:
+    """Replay all chunks in one application."""
+    from backstream.chunks.replay import STAGES, replay_chunks
+
+    finished = dict.fromkeys((chunk.chunk_id for chunk in plan.chunks), 0)  # stages; several threads write
+    with observer.replay(len(plan.chunks) * len(STAGES)) as show:
+
+        def show_stage(chunk: Chunk, stage: str) -> None:
+            finished[chunk.chunk_id] = STAGES.index(stage)
+            show(f"chunk {chunk.chunk_id}: {stage}", sum(finished.values()))
+
+        with _engine(plan, runner, observer) as engine, keep_phase(plan.folder, Phase.REPLAY):
+            for manifest in replay_chunks(engine, plan, plan.chunks, show_stage):
+                finished[manifest.chunk_id] = len(STAGES)
+                show(None, sum(finished.values()))
+        show("replayed", sum(finished.values()))
+
+
+@contextmanager
+def _engine(plan: Plan, runner: Runner, observer: RunObserver) -> Iterator[Engine]:
+    """Provide the engine of a runner, once it has started and finds the files."""
+    from backstream.chunks.native_engine import NativeEngine, NativeFirst
+
+    if isinstance(runner, LocalRunner):
+        observer.note(f"native tasks run in {runner.place}")
+        yield runner.engine()
+        return
+    with ExitStack() as stack:
+        start_spark = partial(stack.enter_context, _spark_engine(plan, runner, observer))
+        if isinstance(runner, SparkStart) and not runner.is_started and not plan_reason_for_spark(plan):
+            threads = runner.tasks()
+            observer.note(f"native tasks run in {threads.slots} threads of this process")
+            yield NativeFirst(NativeEngine(threads), start_spark)
+        else:
+            yield start_spark()
+
+
+@contextmanager
+def _spark_engine(plan: Plan, runner: Runner, observer: RunObserver) -> Iterator[Engine]:
+    """Provide the engine of a session, once it has started and finds the files."""
     from backstream.spark.failures import explain_heap_errors, silence_java_traces
     from backstream.spark.heap import driver_heap
     from backstream.spark.shared_folder import require_visible_files
 
     heap = driver_heap()
     observer.note(f"heap of Spark's Java: {heap.description}")
-    finished = dict.fromkeys((chunk.chunk_id for chunk in plan.chunks), 0)  # stages; several threads write
     begin_phase(plan.folder, Phase.START_SPARK)
-    with observer.replay(len(plan.chunks) * len(STAGES)) as show:
-        spark = starting.session()
-        silence_java_traces(spark)
-        require_visible_files(spark.sparkContext, plan)
-
-        def show_stage(chunk: Chunk, stage: str) -> None:
-            finished[chunk.chunk_id] = STAGES.index(stage)
-            show(f"chunk {chunk.chunk_id}: {stage}", sum(finished.values()))
-
-        with keep_phase(plan.folder, Phase.REPLAY), explain_heap_errors(spark, plan, heap.by):
-            for manifest in replay_chunks(spark, plan, plan.chunks, show_stage):
-                finished[manifest.chunk_id] = len(STAGES)
-                show(None, sum(finished.values()))
-        show("replayed", sum(finished.values()))
+    spark = runner.session("")
+    silence_java_traces(spark)
+    require_visible_files(spark.sparkContext, plan)
+    with explain_heap_errors(spark, plan, heap.by):
+        yield runner.engine()
 
 
 def _audit_and_publish(plan: Plan, observer: RunObserver) -> None:
@@ -244,7 +239,7 @@ def _audit_and_publish(plan: Plan, observer: RunObserver) -> None:
 
     try:
         with observer.phase("auditing"):
-            audit_run(plan)
+            audit_run(plan, validate_in_process)
     except QualityError:
         _refresh_dataset_state(plan, observer)
         raise

@@ -12,9 +12,9 @@ from backstream.errors import LedgerError, SpecError
 from backstream.eventtime.instants import DAY_MS, epoch_ms, instant_ms, instant_text
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.windows import Cumulate, Session, TimeWindow
-from backstream.lake.ledger import list_runs
 from backstream.lake.published_windows import load_published_windows
 from backstream.lake.reader import load_window_rows
+from backstream.lake.run_rows import list_runs
 from backstream.native.raw_input import RawInput, Target
 from backstream.reconcile.reconcile import ReconcileRequest, reconcile_dataset
 from backstream.runs.home import Home

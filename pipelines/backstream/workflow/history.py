@@ -17,6 +17,7 @@ from backstream.eventtime.instants import SECOND_MS, instant_ms
 from backstream.eventtime.intervals import Interval
 from backstream.lake import snapshots
 from backstream.lake.catalog import load_table, open_catalog_for_writing
+from backstream.lake.catalog_history import require_history
 from backstream.lake.diff import ChangeTotals, summarize_changes
 from backstream.lake.ledger import RunRow, record_run
 from backstream.lake.publication.publish import preview_replacement
@@ -35,6 +36,7 @@ from backstream.runs.manifest import load_manifests
 from backstream.runs.plan import Plan
 from backstream.runs.status import RunStatus
 from backstream.runs.store import Runs
+from backstream.storage.files import remove_file
 
 _MAX_RUNS = 5
 """The number of earlier runs that a comparison lists."""
@@ -77,6 +79,8 @@ def load_dataset_rows(
         LedgerError: when there is no such dataset, or its state at that time is unknown.
         SpecError: when `when` is not a published run and not an instant.
     """
+    if when is not None:
+        require_history(home)
     with open_catalog_for_writing(home) as catalog:
         table = load_table(catalog, dataset)
         state = snapshots.current_state(table) if when is None else _find_state(home, dataset, table, when)
@@ -94,7 +98,10 @@ def diff_run(home: Home, run_id: str, limit: int) -> RunDifference:
     with open_catalog_for_writing(home) as catalog:
         published = find_published_run(catalog, run_id)
         if published is None and (folder := Runs(home).find(run_id)):
-            return _diff_staged(catalog, Plan.read(folder.plan), limit)
+            plan = Plan.read(folder.plan)
+            if find_published_row(home, plan.dataset, run_id) is None:
+                return _diff_staged(catalog, plan, limit)
+        require_history(home)
         return _diff_published(catalog, published or load_published_run(home, catalog, run_id), limit)
 
 
@@ -105,10 +112,12 @@ def rollback_run(home: Home, run_id: str, reason: str = "") -> RollbackResult:
         LedgerError: when the run was not published, or the snapshot before it was expired.
         ConflictError: when a later run published into the range.
     """
+    require_history(home)
     started_ms = _now_ms()
-    result = roll_back_run(home, run_id)
     ledger_reason = f"rollback of {run_id}" + (f": {reason}" if reason else "")
+    result = roll_back_run(home, run_id, ledger_reason)
     record_run(home, _rollback_row(result, ledger_reason, started_ms))
+    remove_file(home.rollbacks(result.publication.dataset) / f"{result.publication.run_id}.json")
     return result
 
 

@@ -22,7 +22,7 @@ def explain_java_end(find_definition: Callable[[], tuple[Mapping[str, Any], str]
     except BackstreamError:
         raise
     except Exception:
-        if "pyspark" not in sys.modules:
+        if sys.modules.get("pyspark") is None:  # the local runner forbids its import by a None
             raise
         from backstream.spark.java_end import java_end_error
 

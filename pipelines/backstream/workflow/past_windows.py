@@ -11,11 +11,12 @@ import pyarrow.parquet as pq
 
 from backstream.definition.model import Definition
 from backstream.eventtime.intervals import Interval
-from backstream.lake.ledger import RunRow, list_runs
+from backstream.lake.ledger import RunRow
+from backstream.lake.run_rows import list_runs
 from backstream.quality.bands import READ_OF_WINDOWS, WEEK_MS, no_past
 from backstream.quality.window_rows import clip_rows, starts_ms, steps_ms
 from backstream.runs.plan import Plan
-from backstream.runs.results import undone_run_id
+from backstream.runs.results import list_undone
 from backstream.runs.status import RunStatus
 from backstream.text import text_logger
 
@@ -55,7 +56,7 @@ def load_past_windows(plan: Plan, definition: Definition) -> pd.DataFrame:
 
 def _list_published_runs(plan: Plan, wanted: Interval) -> list[RunRow]:
     rows = list_runs(plan.home, plan.dataset)
-    undone = {run_id for row in rows if (run_id := undone_run_id(row.run_id))}
+    undone = list_undone(row.run_id for row in rows)
     return [
         row
         for row in rows

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 
 from backstream.errors import BackstreamError, CatalogError, ConflictError, QualityError
-from backstream.eventtime.instants import SECOND_MS
+from backstream.eventtime.instants import instant_ms
 from backstream.eventtime.records import ONLY_PARTITION, Fate
 from backstream.lake.catalog import open_catalog_for_writing
-from backstream.lake.ledger import RunRow, record_run, run_row
+from backstream.lake.ledger import list_recorded_runs, record_run
 from backstream.lake.maintenance import expire_side_table_snapshots
 from backstream.lake.publication import planned_tables
-from backstream.lake.publication.publish import publish_range
+from backstream.lake.publication.publish import find_commit, publish_range
+from backstream.lake.run_rows import ledger_row, list_untold_runs, published_row
+from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest, load_manifests, sum_fates
 from backstream.runs.plan import Plan
 from backstream.runs.progress import Phase, keep_phase
-from backstream.runs.results import ApprovalDecision, Audit, Publication
+from backstream.runs.results import Audit, Publication
 from backstream.runs.status import RunStatus
+from backstream.runs.store import Runs
 from backstream.runs.table_schemas import SKIPPED
 from backstream.workflow.demands import is_committed, require_publishable
 from backstream.workflow.report import report_run
@@ -34,6 +35,7 @@ def publish_run(plan: Plan) -> Publication:
         ConflictError: when another run has published into the range since the plan was made.
     """
     with record_failure(plan), keep_phase(plan.folder, Phase.PUBLISH):
+        record_untold_commits(plan.home, plan.dataset)
         is_final = is_committed(plan)
         audit = Audit.read(plan.folder.audit_result) if is_final else require_publishable(plan)
         try:
@@ -43,12 +45,26 @@ def publish_run(plan: Plan) -> Publication:
                 record_run(plan.home, ledger_row(plan, RunStatus.REFUSED, audit))
                 report_run(plan)
             raise
-        record_run(plan.home, ledger_row(plan, RunStatus.PUBLISHED, audit, publication.rows))
-        # Write this file last: if the run is killed earlier, it is resumed, and the ledger row is added then.
-        if not publication.already or not plan.folder.publication.exists():
-            publication.write(plan.folder.publication)
+        _record_commit(plan, publication, audit)
     expire_side_table_snapshots(plan.home, plan.dataset)
     return publication
+
+
+def record_untold_commits(home: Home, dataset: str) -> None:
+    """Record each run that was committed, and then was killed or lost the catalog before it could record this."""
+    for row in list_untold_runs(home, list_recorded_runs(home, dataset), dataset):
+        plan = Runs(home).plan(dataset, row.run_id)
+        if publication := find_commit(plan):
+            _record_commit(plan, publication, Audit.find(plan.folder.audit_result))
+
+
+def _record_commit(plan: Plan, publication: Publication, audit: Audit | None) -> None:
+    """Record a publication. The run ended with the commit: another run can have published since."""
+    ended_ms = instant_ms(publication.published_at, "published_at")
+    record_run(plan.home, published_row(plan, ended_ms, audit, publication.rows))
+    # Write this file last: if the run is killed earlier, it is resumed, and the ledger row is added then.
+    if not publication.already or not plan.folder.publication.exists():
+        publication.write(plan.folder.publication)
 
 
 @contextmanager
@@ -78,33 +94,6 @@ def renew_report(plan: Plan) -> None:
         report_run(plan)
 
 
-def ledger_row(
-    plan: Plan,
-    status: RunStatus,
-    audit: Audit | None = None,
-    rows: int | None = None,
-    error: str | None = None,
-) -> RunRow:
-    """Return the ledger row of a run that ends now; the run started when its plan was written."""
-    started_ms = int(plan.folder.plan.stat().st_mtime * SECOND_MS)
-    span_ms = (started_ms, int(time.time() * SECOND_MS))
-    events_read = sum(manifest.events_read for manifest in load_manifests(plan))
-    row = run_row(plan, status, span_ms, audit.verdict if audit else None, rows, events_read)
-    return replace(row, reason=_ledger_reason(plan, audit), error=error)
-
-
-def _ledger_reason(plan: Plan, audit: Audit | None) -> str:
-    """Return the reason of the run, its overrides, and the decisions of the user or the approver."""
-    parts = [plan.reason] if plan.reason else []
-    if plan.overrides:
-        parts.append(", ".join(f"{key} = {value}" for key, value in sorted(plan.overrides.items())))
-    if audit and audit.overridden and not audit.verdict.may_publish:
-        parts.append(f"quality gate verdict {audit.verdict} overridden: {audit.overridden}")
-    if decision := ApprovalDecision.find(plan.folder.approval):
-        parts.append(str(decision))
-    return "; ".join(parts)
-
-
 def publication_text(plan: Plan) -> str:
     """Return a summary for a terminal: events by fate and source partition, verdict, publication, and report."""
     folder, manifests = plan.folder, load_manifests(plan)
@@ -117,7 +106,7 @@ def publication_text(plan: Plan) -> str:
         windows, records = sum(file.rows for file in skipped), sum(file.records for file in skipped)
         lines.append(f"skipped    {windows:,} windows with {records:,} records, see {plan.tables[SKIPPED].name}")
     if folder.report.exists():
-        lines.append(f"report     {folder.report}")
+        lines.append(f"report     {plan.home.location_of(folder.report)}")
     return "\n".join(lines)
 
 

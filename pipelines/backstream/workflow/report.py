@@ -14,7 +14,8 @@ from backstream.definition.model import Definition
 from backstream.errors import BackstreamError
 from backstream.eventtime.instants import SECOND_MS
 from backstream.formatting import second_text
-from backstream.lake.ledger import RunRow, list_checks, list_runs
+from backstream.lake.ledger import RunRow, list_checks
+from backstream.lake.run_rows import list_runs
 from backstream.lake.snapshots import TableState
 from backstream.report.delay_histogram import count_delays
 from backstream.report.html import render_report

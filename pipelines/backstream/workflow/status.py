@@ -14,8 +14,9 @@ from backstream.errors import BackstreamError
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, SECOND_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.seals import DaySeal
-from backstream.lake.ledger import RunRow, list_runs
+from backstream.lake.ledger import RunRow
 from backstream.lake.published_windows import load_published_windows
+from backstream.lake.run_rows import list_runs
 from backstream.runs.chunk_groups import MAX_CHUNKS_PER_JOB
 from backstream.runs.home import Home, RunFolder
 from backstream.runs.manifest import Manifest
@@ -167,7 +168,7 @@ def load_run_state(folder: RunFolder, row: RunRow | None, requests: Requests, no
         chunks_done=len(files.finished),
         chunks=len(planned.expected_events),
         seconds_left=estimate_seconds_left(timings, left) if status.is_active and left else None,
-        error=_find_error(status, row, facts, is_overdue=files.is_overdue(now_ms)),
+        error=_find_error(status, row, facts, _end_text(request, planned), is_overdue=files.is_overdue(now_ms)),
         plan_hash=planned.plan_hash,
         **airflow_ids(request, asked),
         by=request.by if request else "",
@@ -221,7 +222,7 @@ class _RunFiles:
             recorded=row.status if row else None,
             has_continued=_has_continued(row, self.last_sign_ms, self.asked),
             is_quiet=self.publication is None and self._is_quiet(now_ms, is_requested=request is not None),
-            has_ended=_has_ended(request, self.last_sign_ms),
+            has_ended=_has_ended(request, self.planned.run_id, self.last_sign_ms),
         )
 
     def _is_quiet(self, now_ms: int, *, is_requested: bool) -> bool:
@@ -257,19 +258,31 @@ def _has_continued(row: RunRow | None, last_sign_ms: int, asked: ApprovalRequest
     return last_sign_ms > row.finished_at_ms
 
 
-def _has_ended(request: RunRequest | None, last_sign_ms: int) -> bool:
-    """Return whether Airflow has ended the Dag run, and nothing has continued the run since, e.g., a command."""
-    if request is None or request.ended_at_ms is None:
+def _has_ended(request: RunRequest | None, run_id: str, last_sign_ms: int) -> bool:
+    """Return whether Airflow has ended the Dag run, and nothing has continued the run since, e.g., a command.
+
+    A Dag run that has made another plan works no more on the earlier one.
+    """
+    if request is None:
         return False
-    return last_sign_ms <= request.ended_at_ms + _END_MS
+    ended_ms = request.ended_at_ms if request.run_id in ("", run_id) else request.planned_at_ms
+    return ended_ms is not None and last_sign_ms <= ended_ms + _END_MS
 
 
-def _find_error(status: RunStatus, row: RunRow | None, facts: RunFacts, *, is_overdue: bool) -> str | None:
+def _end_text(request: RunRequest | None, planned: PlanSummary) -> str:
+    """Return why no program works on a run any more."""
+    other = request.run_id if request else ""
+    return ENDED if other in ("", planned.run_id) else f"its Dag run has made another plan, that of run {other}"
+
+
+def _find_error(
+    status: RunStatus, row: RunRow | None, facts: RunFacts, ended: str, *, is_overdue: bool
+) -> str | None:
     if status is RunStatus.FAILED and row:
         return row.error
     if status is RunStatus.INTERRUPTED and is_overdue and not facts.has_ended:
         return _NO_ANSWER
-    return ENDED if status is RunStatus.INTERRUPTED and facts.has_ended else None
+    return ended if status is RunStatus.INTERRUPTED and facts.has_ended else None
 
 
 def _find_finished_chunks(folder: RunFolder, planned: PlanSummary) -> dict[str, int]:
@@ -283,7 +296,8 @@ def _scan_times_ms(folder: RunFolder, planned: PlanSummary) -> Iterator[int]:
     """Yield the modification times of the files in the run folder and in the staging folders of its tables."""
     yield _modified_ms(folder.plan)
     times_ms = _scan_folder_ms(folder.path)
-    times_ms.pop(folder.summary.name, None)  # written with the plan
+    for file in (folder.summary, folder.files_read, folder.later_files):  # written with the plan
+        times_ms.pop(file.name, None)
     times_ms.pop(folder.phases.name, None)  # changes also if a phase is withdrawn
     times_ms.pop(folder.report.name, None)  # written after a failure, too
     yield from times_ms.values()

@@ -7,6 +7,7 @@ windows it changed. A compaction changes no rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntryStatus
@@ -17,11 +18,22 @@ from pyiceberg.types import PrimitiveType
 from backstream.errors import ConflictError
 from backstream.eventtime.intervals import Interval
 from backstream.lake import snapshots
-from backstream.lake.scans import DAY_COLUMN
+from backstream.lake.commit import find_commit_snapshot
+from backstream.lake.scans import DAY_COLUMN, digest_files
 from backstream.runs.plan import Plan
 from backstream.runs.table_schemas import WINDOWS
 
 _US_PER_MS = 1_000
+
+
+class Base(NamedTuple):
+    """The state of a table when a run was planned: its snapshot (None: it was empty), and a digest of its files.
+
+    The digest is of the files in the range of the run, and empty unless the catalog keeps no history.
+    """
+
+    snapshot_id: int | None
+    files: str = ""
 
 
 def require_no_conflict(table: Table, plan: Plan) -> None:
@@ -35,12 +47,13 @@ def require_no_conflict(table: Table, plan: Plan) -> None:
         return snapshots.summary_property(snapshot, snapshots.RUN_ID) == plan.run_id
 
     what = f"publish {plan.dataset} {plan.range}"
-    require_unchanged(table, plan.base_snapshots.get(WINDOWS), plan.range, what, is_own)
+    base = Base(plan.base_snapshots.get(WINDOWS), plan.base_files.get(WINDOWS, ""))
+    require_unchanged(table, base, plan.range, what, is_own)
 
 
 def require_unchanged(
     table: Table,
-    base_id: int | None,
+    base: Base,
     interval: Interval,
     what: str,
     is_own: Callable[[Snapshot], bool],
@@ -50,7 +63,7 @@ def require_unchanged(
 
     Args:
         table: a table of windows.
-        base_id: its snapshot at the base; None: it was empty.
+        base: its state to compare with.
         interval: the interval of window starts.
         what: the action to refuse, such as `publish flights`.
         is_own: returns whether a snapshot is of the caller itself.
@@ -59,7 +72,7 @@ def require_unchanged(
     Raises:
         ConflictError: with the conflicting run or snapshot, or because the history has expired.
     """
-    oldest = None
+    base_id, oldest = base.snapshot_id, None
     for snapshot in snapshots.list_ancestors(table):
         if snapshot.snapshot_id == base_id:
             return
@@ -69,6 +82,11 @@ def require_unchanged(
             raise _conflict(what, "the table changed since it was planned", f"{fact} ({author})")
         oldest = snapshot
     is_complete = oldest is None or snapshots.is_first_snapshot(oldest)
+    if base.files and base.files == digest_files(table, interval, column):
+        return
+    if base.files:
+        fact = f"{_base_text(table, base_id)}; this range has other files now"
+        raise _conflict(what, "the table changed since it was planned", fact)
     if base_id is not None or not is_complete:
         fact = f"{_base_text(table, base_id)}, and the table's history does not lead back to that"
         raise _conflict(what, "the table has another history now", fact)
@@ -125,7 +143,7 @@ def _may_hold(table: Table, file: DataFile, interval: Interval, column: str) -> 
 def _base_text(table: Table, base_id: int | None) -> str:
     if base_id is None:
         return "planned when the table was empty"
-    base = table.snapshot_by_id(base_id)
+    base = find_commit_snapshot(table, base_id)
     return f"planned against version {base.sequence_number}" if base else f"planned against snapshot {base_id}"
 
 

@@ -1,6 +1,7 @@
 """Plan the columns and field ids of a plan's tables, create the tables, and check them against the plan.
 
-Planning changes nothing in the lake. A plan records the field ids that the columns of its tables have or will
+Planning changes nothing in the lake, except that a catalog that chooses the locations of tables gets empty ones,
+because a plan records locations. A plan records the field ids that the columns of its tables have or will
 have. An existing table keeps its ids, and columns that it lacks get the next ones. The first task that writes
 creates the tables and checks their field ids, because staged files contain these ids.
 """
@@ -8,18 +9,19 @@ creates the tables and checks their field ids, because staged files contain thes
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.types import ListType
 
 from backstream.errors import ContractError, PlanError
+from backstream.eventtime.intervals import Interval
 from backstream.lake.catalog import load_table, new_table_location
 from backstream.lake.commit import with_retries
 from backstream.lake.publication.ownership import TableOwner, record_owner, remember_definition
-from backstream.lake.scans import DAY_COLUMN
+from backstream.lake.scans import DAY_COLUMN, digest_files
 from backstream.lake.storage import location_of, plain_path
 from backstream.lake.tables import (
     RESERVED,
@@ -72,10 +74,21 @@ _Fields = Mapping[str, tuple[str, int]]
 """Type and field id by column name."""
 
 
+class PlannedTables(NamedTuple):
+    """The tables that a job must write, and their current snapshots (None: nothing published), by suffix.
+
+    `files` is the digest of the files of the windows in the range; empty unless the catalog keeps no history.
+    """
+
+    tables: dict[str, PlannedTable]
+    snapshots: dict[str, int | None]
+    files: str
+
+
 def plan_tables(
-    catalog: Catalog, dataset: str, tables: Sequence[Table]
-) -> tuple[dict[str, PlannedTable], dict[str, int | None]]:
-    """Return, per suffix, the table that a job must write, and its current snapshot (None: nothing published).
+    catalog: Catalog, dataset: str, tables: Sequence[Table], interval: Interval | None = None
+) -> PlannedTables:
+    """Return the tables that a job must write; an interval asks for the digest of its files.
 
     Raises:
         PlanError: if the columns of an existing table don't fit, or the dataset's name is reserved.
@@ -86,7 +99,8 @@ def plan_tables(
     existing = {wanted.suffix: find_table(catalog, wanted.name(dataset)) for wanted in tables}
     planned = {wanted.suffix: _plan_table(catalog, dataset, wanted, existing[wanted.suffix]) for wanted in tables}
     bases = {suffix: table.metadata.current_snapshot_id if table else None for suffix, table in existing.items()}
-    return planned, bases
+    windows = existing.get(WINDOWS)
+    return PlannedTables(planned, bases, digest_files(windows, interval) if interval else "")
 
 
 def plan_element_ids(catalog: Catalog, dataset: str, tables: Sequence[Table]) -> dict[str, dict[str, int]]:
@@ -155,19 +169,16 @@ def _plan_table(catalog: Catalog, dataset: str, wanted: Table, table: IcebergTab
     columns = tuple(
         (column.name, column.type, fields[column.name][1], column.required) for column in wanted.columns
     )
-    location = table.location() if table else new_table_location(catalog, name)
+    location = table.location() if table else new_table_location(catalog, name) or ""
     return PlannedTable(name, plain_path(location), columns, wanted.day_column)
 
 
 def _create_one(catalog: Catalog, plan: Plan, suffix: str) -> IcebergTable:
     planned = plan.tables[suffix]
     owner = TableOwner.from_plan(plan) if suffix == WINDOWS else None
-    comments = _column_comments(plan.definition)
-    columns = [
-        Column(name, type_name, required, comments.get(name, ""))
-        for name, type_name, _, required in planned.columns
-    ]
-    wanted = Table(suffix, tuple(columns), planned.day_column)
+    columns = [Column(name, type_name, required) for name, type_name, _, required in planned.columns]
+    wanted = _add_comments(Table(suffix, tuple(columns), planned.day_column), plan.definition)
+    columns = list(wanted.columns)
     if owner:
         remember_definition(owner)  # before the table names it
 
@@ -190,15 +201,54 @@ def _find_or_create(catalog: Catalog, plan: Plan, wanted: Table, owner: TableOwn
         return load_table(catalog, planned.name)
     if table := find_table(catalog, planned.name):
         return table
-    location = location_of(planned.location)
     _require_new(catalog, plan, wanted)
+    return _create(
+        catalog, planned.name, wanted, location_of(planned.location), owner, plan.definition, plan.row_key
+    )
+
+
+def _create(
+    catalog: Catalog,
+    name: str,
+    wanted: Table,
+    location: str | None,
+    owner: TableOwner | None,
+    definition: Mapping[str, Any],
+    row_key: Sequence[str],
+) -> IcebergTable:
+    """Create a table; that of windows gets its owner, its order, and its description."""
     if owner is None:
-        return create_table(catalog, planned.name, wanted, location)
+        return create_table(catalog, name, wanted, location)
     properties, names = owner.properties, [column.name for column in wanted.columns]
-    order = [name for name in (DAY_COLUMN, *plan.row_key) if name in names]
-    if description := plan.definition.get("description"):
+    order = [name for name in (DAY_COLUMN, *row_key) if name in names]
+    if description := definition.get("description"):
         properties |= {_DESCRIPTION: description}
-    return create_table(catalog, planned.name, wanted, location, properties, order)
+    return create_table(catalog, name, wanted, location, properties, order)
+
+
+def _add_comments(wanted: Table, definition: Mapping[str, Any]) -> Table:
+    comments = _column_comments(definition)
+    columns = (replace(column, comment=comments.get(column.name, "")) for column in wanted.columns)
+    return replace(wanted, columns=tuple(columns))
+
+
+def create_missing_tables(
+    catalog: Catalog,
+    owner: TableOwner,
+    tables: Sequence[Table],
+    definition: Mapping[str, Any],
+    row_key: Sequence[str],
+) -> None:
+    """Create the tables that a dataset lacks in a catalog that chooses their locations, which a plan must know."""
+    remember_definition(owner)  # before a table names it
+    for wanted in sorted(tables, key=lambda each: each.suffix != WINDOWS):
+        name, own = wanted.name(owner.dataset), owner if wanted.suffix == WINDOWS else None
+
+        def attempt(wanted: Table = wanted, name: str = name, own: TableOwner | None = own) -> IcebergTable:
+            commented = _add_comments(wanted, definition)
+            return find_table(catalog, name) or _create(catalog, name, commented, None, own, definition, row_key)
+
+        with_retries(f"create table `{name}`", attempt)
 
 
 def _require_new(catalog: Catalog, plan: Plan, wanted: Table) -> None:

@@ -14,7 +14,7 @@ from backstream.errors import ConflictError
 from backstream.eventtime.instants import DAY_MS, instant_text
 from backstream.eventtime.intervals import require_aligned
 from backstream.lake import snapshots
-from backstream.lake.catalog import load_table, open_catalog_for_writing
+from backstream.lake.catalog import load_table, open_catalog_for_reading, open_catalog_for_writing
 from backstream.lake.commit import commit_snapshot, note_attempt, with_retries
 from backstream.lake.diff import Replacement
 from backstream.lake.maintenance import protect_staged_files
@@ -27,7 +27,7 @@ from backstream.lake.publication.restatements import append_restatements
 from backstream.lake.publication.staged_files import check_staged_files, require_complete_staging
 from backstream.lake.published_runs import find_rollback_of, load_publication
 from backstream.lake.scans import list_files
-from backstream.lake.snapshots import ensure_tag, tag_name
+from backstream.lake.snapshots import ensure_tag, tag_names
 from backstream.lake.tables import find_table, iceberg_type
 from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest, StagedFile
@@ -104,12 +104,21 @@ def _plan_replacement(table: Table, plan: Plan, added: Sequence[DataFile]) -> Re
     return Replacement(table, removed, added, snapshots.key_columns_of_plan(plan), properties)
 
 
+def find_commit(plan: Plan) -> Publication | None:
+    """Return the publication of a run from its snapshot, even if it was undone; None without a snapshot."""
+    with open_catalog_for_reading(plan.home) as catalog:
+        table = find_table(catalog, plan.tables[WINDOWS].name)
+        snapshot = snapshots.find_commit_of_run(table, plan.run_id) if table else None
+        return _publication(plan, snapshot, _find_appends(catalog, plan), already=True) if snapshot else None
+
+
 def _find_publication(catalog: Catalog, table: Table, plan: Plan, home: Home) -> Publication | None:
-    """Return the publication of an earlier attempt, from its snapshot or, if that was expired, from the ledger."""
+    """Return the publication of an earlier attempt, from its commit or, if that is unknown, from the ledger."""
     if undo_id := find_rollback_of(home, table, plan.run_id):
         raise _rolled_back_error(plan, undo_id)
-    if snapshot := snapshots.find_snapshot_of_run(table, plan.run_id):
-        ensure_tag(catalog, plan.tables[WINDOWS].name, plan.run_id, snapshot.snapshot_id)
+    if snapshot := snapshots.find_commit_of_run(table, plan.run_id):
+        if table.snapshot_by_id(snapshot.snapshot_id):
+            ensure_tag(catalog, plan.tables[WINDOWS].name, plan.run_id, snapshot.snapshot_id)
         return _publication(plan, snapshot, _find_appends(catalog, plan), already=True)
     return load_publication(plan, home) if snapshots.is_history_expired(table) else None
 
@@ -153,7 +162,7 @@ def _commit_windows(
     table, plan = tables.windows, tables.plan
 
     def attempt() -> Publication:
-        if published := snapshots.find_snapshot_of_run(table, plan.run_id):
+        if published := snapshots.find_commit_of_run(table, plan.run_id):
             return _publication(plan, published, appended, already=True)
         require_no_conflict(table, plan)
         record_owner(table, TableOwner.from_plan(plan))
@@ -164,7 +173,7 @@ def _commit_windows(
             added,
             replacement.removed,
             replacement.summary_properties | {snapshots.CHANGED_VALUES: str(changed_values)},
-            tag_name(plan.run_id),
+            tag_names(plan.run_id),
         )
         return _publication(plan, snapshot, appended, already=False)
 

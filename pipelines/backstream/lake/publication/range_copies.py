@@ -27,10 +27,10 @@ from backstream.eventtime.intervals import Interval
 from backstream.lake import snapshots
 from backstream.lake.catalog import load_table
 from backstream.lake.commit import commit_snapshot, with_retries
-from backstream.lake.publication.conflicts import require_unchanged
+from backstream.lake.publication.conflicts import Base, require_unchanged
 from backstream.lake.publication.target_table import TargetTable
 from backstream.lake.published_runs import PublishedRun
-from backstream.lake.scans import MAX_ROWS, in_interval, scan_files, scan_rows_by_day
+from backstream.lake.scans import MAX_ROWS, digest_files, in_interval, scan_files, scan_rows_by_day
 from backstream.lake.tables import iceberg_type
 from backstream.runs.plan import Plan, definition_id
 from backstream.runs.results import rollback_id
@@ -50,7 +50,7 @@ class RangeCopy:
     interval: Interval
     definition_id: str
     target: TargetTable
-    base_id: int | None
+    base: Base
 
     @classmethod
     def from_plan(cls, plan: Plan) -> Self | None:
@@ -58,8 +58,9 @@ class RangeCopy:
         target = TargetTable.from_definition(plan.definition)
         if target is None:
             return None
-        base_id, writer = plan.base_snapshots.get(target.table), definition_id(Path(plan.definition_path))
-        return cls(plan.dataset, plan.run_id, plan.range, writer, target, base_id)
+        base = Base(plan.base_snapshots.get(target.table), plan.base_files.get(target.table, ""))
+        writer = definition_id(Path(plan.definition_path))
+        return cls(plan.dataset, plan.run_id, plan.range, writer, target, base)
 
     @classmethod
     def from_rollback(cls, catalog: Catalog, run: PublishedRun) -> Self | None:
@@ -73,8 +74,8 @@ class RangeCopy:
         if copied is None and not snapshots.is_history_expired(table):
             return None
         writer = snapshots.summary_property(run.snapshot, snapshots.DEFINITION) or ""
-        base_id = copied.snapshot_id if copied else None
-        return cls(run.dataset, rollback_id(run.run_id), run.interval, writer, target, base_id)
+        base = Base(copied.snapshot_id if copied else None)
+        return cls(run.dataset, rollback_id(run.run_id), run.interval, writer, target, base)
 
     @property
     def text(self) -> str:
@@ -83,16 +84,19 @@ class RangeCopy:
 
 
 def plan_target(
-    catalog: Catalog, target: TargetTable, columns: Sequence[Column], writer: str
-) -> dict[str, int | None]:
-    """Return the current snapshot of a table by its name, after a check that a run can publish into it.
+    catalog: Catalog, target: TargetTable, columns: Sequence[Column], writer: str, interval: Interval | None = None
+) -> Base:
+    """Return the current state of a table, after a check that a run can publish into it.
+
+    An interval asks for the digest of its files.
 
     Raises:
         PlanError: if there is no such table, or it cannot take the rows.
     """
     table = target.load(catalog)
     target.require_writable(table, {column.name: iceberg_type(column.type) for column in columns}, writer)
-    return {target.table: table.metadata.current_snapshot_id}
+    files = digest_files(table, interval, target.window_start) if interval else ""
+    return Base(table.metadata.current_snapshot_id, files)
 
 
 def require_copyable(catalog: Catalog, copy: RangeCopy, columns: Mapping[str, IcebergType]) -> Table | None:
@@ -103,14 +107,14 @@ def require_copyable(catalog: Catalog, copy: RangeCopy, columns: Mapping[str, Ic
         ConflictError: if another program changed the range of the table since the base.
     """
     table = copy.target.load(catalog)
-    if snapshots.find_snapshot_of_run(table, copy.run_id):
+    if snapshots.find_commit_of_run(table, copy.run_id):
         return None
     copy.target.require_writable(table, columns, copy.definition_id)
 
     def is_own(snapshot: Snapshot) -> bool:
         return snapshots.summary_property(snapshot, snapshots.DEFINITION) == copy.definition_id
 
-    require_unchanged(table, copy.base_id, copy.interval, copy.text, is_own, copy.target.window_start)
+    require_unchanged(table, copy.base, copy.interval, copy.text, is_own, copy.target.window_start)
     return table
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.catalog import Catalog
@@ -22,11 +22,12 @@ from backstream.lake.publication.range_copies import RangeCopy, column_types, co
 from backstream.lake.publication.restatements import append_restatements
 from backstream.lake.published_runs import PublishedRun, load_published_run
 from backstream.lake.scans import list_files
-from backstream.lake.snapshots import ensure_tag, tag_name
+from backstream.lake.snapshots import ensure_tag, tag_names
 from backstream.lake.storage import plain_path
 from backstream.runs.home import Home
 from backstream.runs.manifest import StagedFile
 from backstream.runs.results import Publication, rollback_id
+from backstream.storage.files import write_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +41,10 @@ class RollbackResult:
     mode: str
 
 
-def roll_back_run(home: Home, run_id: str) -> RollbackResult:
+def roll_back_run(home: Home, run_id: str, reason: str = "") -> RollbackResult:
     """Publish the rows again that a run's range had before the run; a second call changes nothing.
+
+    A file of the home has the reason from before the commit on, so that a killed rollback is known (`run_rows`).
 
     The files are copied. A path that was removed from the table is never added again, because a cleanup may have
     deleted the file. The rows keep their run ids.
@@ -60,17 +63,20 @@ def roll_back_run(home: Home, run_id: str) -> RollbackResult:
         else:
             if copy:
                 require_copyable(catalog, copy, column_types(run.table))
-            result = _restore_rows(catalog, run)
+            marker = home.rollbacks(name) / f"{undo_id}.json"
+            result = _restore_rows(catalog, run, lambda: write_json(marker, {"reason": reason}))
         if copy:
             copy_range(catalog, copy)
         return result
 
 
-def _restore_rows(catalog: Catalog, run: PublishedRun) -> RollbackResult:
+def _restore_rows(catalog: Catalog, run: PublishedRun, on_commit: Callable[[], None]) -> RollbackResult:
+    """Publish the previous rows of a run's range; `on_commit` is called once nothing refuses that any more."""
     _require_latest(run.table, run)
     with note_attempt(f"roll back {run.run_id}"):
         restored = _copy_files(run.table, rollback_id(run.run_id), _list_previous_files(run))
     changed_values = append_restatements(catalog, run.dataset, _replacement(run.table, run, restored))
+    on_commit()
     return _commit_rollback(catalog, run, restored, changed_values)
 
 
@@ -91,7 +97,7 @@ def _commit_rollback(
             restored,
             replacement.removed,
             replacement.summary_properties | {snapshots.CHANGED_VALUES: str(changed_values)},
-            tag_name(undo_id),
+            tag_names(undo_id),
         )
         return _to_result(run, snapshot, already=False)
 

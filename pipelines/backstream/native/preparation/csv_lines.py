@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -41,6 +41,17 @@ class CsvForm:
         separator = options.get("sep", options.get("delimiter", ",")).replace("\\t", "\t")
         quote, escape, comment = options.get("quote", '"'), options.get("escape", "\\"), options.get("comment", "")
         return cls(separator, *(text.strip("\0") for text in (quote, escape, comment)))
+
+    def header(self, columns: Sequence[str]) -> str:
+        """Return the line with the names of columns, which `reason_against_names` accepts."""
+        return self.separator.join(columns)
+
+    def reason_against_names(self, columns: Sequence[str]) -> str | None:
+        """Return why a header needs Spark's reader; None if its names stand in it as they are."""
+        special = (self.separator, self.quote, "\n", "\r")
+        if any(name != name.strip() or any(each in name for each in special if each) for name in columns):
+            return "its header has names with quotes or separators"
+        return None
 
     @cached_property
     def _cell(self) -> str:

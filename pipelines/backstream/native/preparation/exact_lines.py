@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from backstream.native.preparation.kinds import DOUBLE, list_leaves
 from backstream.native.preparation.lines import Lines
-from backstream.native.preparation.task import JsonSpec
+from backstream.native.preparation.task import TextSpec
 from backstream.source.inexact_numbers import NUMBER, stored_text
 
 _DIGITS = 16
@@ -33,7 +33,7 @@ class ExactLines:
     A name with an escape such as `\u0061` may be the name of such a column.
     """
 
-    def __init__(self, spec: JsonSpec) -> None:
+    def __init__(self, spec: TextSpec) -> None:
         leaves = dict(list_leaves(spec.kinds))
         names = {leaf[-1] for leaf in spec.payload.values() if leaves.get(leaf) == DOUBLE}
         self._number = _number_pattern(names) if names else None
@@ -53,8 +53,8 @@ class ExactLines:
         content = doubtful.content
         pattern = self._escaped if b"\\u" in content else self._number
         found = [*pattern.finditer(content)]
-        unusual = _find_unusual([number[1] for number in found])
-        inexact = [found[row].start() for row in unusual if _is_inexact(found[row][1].decode())]
+        unusual = find_unusual_numbers([number[1] for number in found])
+        inexact = [found[row].start() for row in unusual if is_inexact_number(found[row][1].decode())]
         is_exact[rows[doubtful.find_rows(inexact)]] = False
         return is_exact
 
@@ -64,7 +64,7 @@ def _number_pattern(names: Iterable[str], other_names: bytes = b"") -> re.Patter
     return re.compile(rb'"(?:%s%s)"\s*:\s*(-?[0-9][-+.0-9eE]{%d,})' % (known, other_names, _MIN_LENGTH - 1))
 
 
-def _find_unusual(numbers: Sequence[bytes]) -> Sequence[int]:
+def find_unusual_numbers(numbers: Sequence[bytes] | pa.StringArray) -> Sequence[int]:
     """Return the positions of the numbers that are not the shortest text of a double, which most programs use."""
     texts = pa.array(numbers, pa.string())
     try:
@@ -75,7 +75,8 @@ def _find_unusual(numbers: Sequence[bytes]) -> Sequence[int]:
     return positions
 
 
-def _is_inexact(text: str) -> bool:
+def is_inexact_number(text: str) -> bool:
+    """Return whether a text is a number that a double cannot hold digit by digit."""
     return re.fullmatch(NUMBER, text) is not None and stored_text(text, DOUBLE) is not None
 
 

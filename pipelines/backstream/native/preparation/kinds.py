@@ -1,4 +1,4 @@
-"""Parse the Spark SQL types of declared columns, as far as the native reader of JSON supports them."""
+"""Parse the Spark SQL types of declared columns, as far as the native reader supports them."""
 
 from __future__ import annotations
 

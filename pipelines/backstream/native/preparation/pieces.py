@@ -10,7 +10,7 @@ from pathlib import Path
 
 from backstream.native.preparation.line_blocks import COMPRESSIONS
 from backstream.native.preparation.task import Piece
-from backstream.source.raw_files import JSON_SUFFIXES
+from backstream.source.raw_files import SUFFIXES_BY_FORMAT
 
 _MIN_BYTES, _MAX_BYTES = 2 * 2**20, 64 * 2**20
 """Bounds of the size of a task's input."""
@@ -21,10 +21,14 @@ _INFLATION = 8
 """Assumed size of a compressed file's content, in times of its own size."""
 
 
-def reason_against_file(path: str) -> str | None:
+def reason_against_file(path: str, text_format: str) -> str | None:
     """Return why Spark must read a file, by its path; None if the native reader finds the same lines in it.
 
     Spark chooses the compression by the suffix.
+
+    Args:
+        path: the path.
+        text_format: the format of the source.
     """
     file = Path(path)
     if not path.isascii() or os.path.normpath(path) != path or not file.is_absolute():
@@ -32,7 +36,7 @@ def reason_against_file(path: str) -> str | None:
     if file.name.startswith(("_", ".")):
         return "its name begins with _ or ."
     suffix = Path(file.stem).suffix if file.suffix in COMPRESSIONS else file.suffix
-    return None if suffix in JSON_SUFFIXES else f"it has the suffix {file.suffix}"
+    return None if suffix in SUFFIXES_BY_FORMAT[text_format] else f"it has the suffix {file.suffix}"
 
 
 def group_pieces(files: Sequence[Piece], slots: int) -> list[list[Piece]]:

@@ -12,13 +12,13 @@ from backstream.eventtime.union import SEPARATOR
 from backstream.native.preparation.folders import FOLDER_KINDS
 from backstream.native.preparation.instants import INSTANT, instants_of_numbers, instants_of_texts
 from backstream.native.preparation.kinds import DOUBLE, TIMESTAMP, Leaf, list_leaves
-from backstream.native.preparation.task import JsonSpec, Piece, TimeSpec, UnionSpec, UnusualRowsError
+from backstream.native.preparation.task import Piece, TextSpec, TimeSpec, UnionSpec, UnusualRowsError
 
 
 class RowMaker:
     """Maker of prepared rows from the declared columns of JSON lines."""
 
-    def __init__(self, spec: JsonSpec) -> None:
+    def __init__(self, spec: TextSpec) -> None:
         self.spec = spec
         self._leaves = dict(list_leaves({**spec.kinds, **spec.folders}))
 

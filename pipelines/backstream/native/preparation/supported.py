@@ -11,6 +11,7 @@ from backstream.definition.prepared import column_of_path, list_paths
 from backstream.definition.prepared_columns import PREPARED_COLUMNS
 from backstream.definition.source_section import Source
 from backstream.definition.values import TimeUnit
+from backstream.native.preparation.csv_lines import CsvForm
 from backstream.native.preparation.folders import FOLDER_KINDS
 from backstream.native.preparation.kinds import (
     INTEGERS,
@@ -21,10 +22,14 @@ from backstream.native.preparation.kinds import (
     list_leaves,
     parse_kind,
 )
-from backstream.native.preparation.task import JsonSpec, TimeSpec, UnionSpec
+from backstream.native.preparation.task import TextSpec, TimeSpec, UnionSpec
+from backstream.native.preparation.text_form import TextForm
+from backstream.source.raw_files import TEXT_FORMATS
 
-_KEYS = ("options", "records", "transform", "where", "derive", "event_time_pattern", "arrival_time_pattern")
+_KEYS = ("records", "transform", "where", "derive", "event_time_pattern", "arrival_time_pattern")
 """Keys of `[source]` that only Spark understands."""
+_SEPARATORS = frozenset(",;|\t:")
+"""The separators of CSV whose lines are parsed natively."""
 _PATH = re.compile(r"(?!(?:null|true|false)\b)[a-z_]\w*(?:\.[a-z_]\w*)*", re.ASCII | re.IGNORECASE)
 """The form of a time expression that is a column, or a field in one."""
 _RESERVED = {*PREPARED_COLUMNS, "prepared_malformed", "prepared_is_kept", "_metadata"}
@@ -41,9 +46,28 @@ def reason_against_settings(definition: Definition, source: Source) -> str | Non
         return "backfill.engine is spark"
     if source.format == "parquet" and source.computed_times:
         return f"source.{source.computed_times[0]} is computed from columns"
-    if source.format != "json":
+    if source.format not in TEXT_FORMATS:
         return f"source.format is {source.format}"
+    if name := next(
+        (name for name, value in source.options.items() if not _is_native_option(source, name, value)), None
+    ):
+        return f"source.options.{name} is set"
     return next((f"source.{key} is set" for key in _KEYS if getattr(source, key)), None)
+
+
+def _is_native_option(source: Source, name: str, value: str) -> bool:
+    """Return whether the native reader understands an option of Spark's reader; of JSON, it understands none."""
+    form = CsvForm.from_options({name.lower(): value})
+    match name.lower() if source.format == "csv" else "":
+        case "header":
+            return value.lower() in ("true", "false")
+        case "sep" | "delimiter":
+            return form.separator in _SEPARATORS
+        case "quote":
+            return form.quote == '"'
+        case "escape":
+            return form.escape in ('"', "\\")
+    return False
 
 
 def reason_against_columns(definition: Definition, source: Source, folders: Mapping[str, str]) -> str | None:
@@ -57,15 +81,16 @@ def reason_against_columns(definition: Definition, source: Source, folders: Mapp
     return next(_list_reasons(definition, source, folders), None)
 
 
-def json_spec(definition: Definition, source: Source, folders: Mapping[str, str]) -> JsonSpec:
-    """Return how to read the files of a supported source, and the columns of its prepared files."""
+def text_spec(definition: Definition, source: Source, folders: Mapping[str, str]) -> TextSpec:
+    """Return how to read the text files of a supported source, and the columns of its prepared files."""
     kinds = _kinds(source, folders)
     leaves = dict(list_leaves({**kinds, **folders}))
     (event, *arrival) = [
         TimeSpec(name, _leaf(path), unit, source.time_zone is not None and leaves[_leaf(path)] == STRING)
         for name, path, unit in _times(source)
     ]
-    return JsonSpec(
+    return TextSpec(
+        TextForm.from_options(source.format, source.options),
         kinds,
         event,
         arrival[0] if arrival else None,
@@ -77,6 +102,11 @@ def json_spec(definition: Definition, source: Source, folders: Mapping[str, str]
     )
 
 
+def _reason_against(path: str, types: Mapping[str, str]) -> str:
+    is_known = "`" in path or path in types or path.partition(".")[0] in types
+    return "not a plain value" if is_known else "no column of source.columns"
+
+
 def _list_reasons(definition: Definition, source: Source, folders: Mapping[str, str]) -> Iterator[str]:
     kinds = _kinds(source, folders)
     types = {**source.columns, **folders}
@@ -85,13 +115,15 @@ def _list_reasons(definition: Definition, source: Source, folders: Mapping[str, 
     spellings = Counter(map(str.lower, [*kinds, *folders]))
     if not _RESERVED.isdisjoint(spellings) or max(spellings.values()) > 1 or any("." in name for name in kinds):
         yield "the names of the columns are not unique and plain"
+    if source.format == "csv":
+        yield from (f"column {name} has fields" for name, kind in kinds.items() if not isinstance(kind, str))
     leaves = dict(list_leaves({**kinds, **folders}))
     for name, path, unit in _times(source):
         kind = leaves.get(_leaf(path)) if _PATH.fullmatch(path) else None
         if kind not in ((STRING, TIMESTAMP) if unit is None else INTEGERS):
             yield f"source.{name} is not a column with a time: {path}"
     paths = _list_payload(definition, source, folders)
-    yield from (f"{path} is not a plain value" for path in paths if _leaf(path) not in leaves)
+    yield from (f"{path} is {_reason_against(path, types)}" for path in paths if _leaf(path) not in leaves)
     names = [column_of_path(path).lower() for path in paths]
     if len({*names}) < len(names) or not _RESERVED.isdisjoint(names):
         yield "the names of prepared columns are not unique and plain"

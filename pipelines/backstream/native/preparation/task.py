@@ -11,6 +11,7 @@ import pyarrow as pa
 from backstream.definition.values import TimeUnit
 from backstream.native.preparation.folders import FolderValue
 from backstream.native.preparation.kinds import Kind, Leaf
+from backstream.native.preparation.text_form import TextForm
 
 
 class UnusualFileError(Exception):
@@ -60,11 +61,13 @@ class UnionSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class JsonSpec:
-    """The declared columns of JSON lines, and the columns of the prepared files.
+class TextSpec:
+    """The declared columns of lines of text, and the columns of the prepared files.
 
-    `folders` are the types of the columns that the names of folders hold.
+    `folders` are the types of the columns that the names of folders hold. `form` is that of the text files.
     """
+
+    form: TextForm
 
     kinds: Mapping[str, Kind]
     event: TimeSpec
@@ -79,6 +82,7 @@ class Piece:
     """The lines of a raw file that begin in a range of bytes; without an end, up to the end of the file.
 
     `uri` is the name of the file in prepared files, and `folder_values` are those of its folders' columns.
+    `columns` are the names of the columns of a CSV file, in their order.
     """
 
     path: str
@@ -87,6 +91,7 @@ class Piece:
     start: int = 0
     end: int | None = None
     folder_values: Mapping[str, FolderValue] = field(default_factory=dict)
+    columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +101,7 @@ class PreparationTask:
     Lines that Spark must read are written to files below `lines_folder`.
     """
 
-    spec: JsonSpec
+    spec: TextSpec
     pieces: Sequence[Piece]
     output: str
     lines_folder: str

@@ -7,7 +7,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from backstream.native.preparation.kinds import arrow_schema
 from backstream.native.preparation.line_reader import LineReader
 from backstream.native.preparation.prepared_files import write_options
 from backstream.native.preparation.rows import RowMaker
@@ -19,12 +18,13 @@ from backstream.native.preparation.task import (
 )
 from backstream.native.task import own_path
 from backstream.native.task_runner import FAILED
+from backstream.storage.stores import NO_STORES, Stores
 
 _GROUP_ROWS = 250_000
 """Rows of a row group. Readers skip row groups by the bounds of their times."""
 
 
-def run_preparation_task(task: PreparationTask) -> PreparationResult:
+def run_preparation_task(task: PreparationTask, _: Stores = NO_STORES) -> PreparationResult:
     """Prepare the pieces of a task, and leave out unusual files.
 
     Raises:
@@ -38,10 +38,10 @@ def run_preparation_task(task: PreparationTask) -> PreparationResult:
 
 
 def _prepare(task: PreparationTask) -> PreparationResult:
-    maker, schema, path = RowMaker(task.spec), arrow_schema(task.spec.kinds), own_path(task.output)
+    maker, path = RowMaker(task.spec), own_path(task.output)
     output, unusual_files, unusual_lines, lines = _Output(path), dict[str, str](), list[UnusualLines](), 0
     for piece in task.pieces:
-        reader = LineReader(piece, maker, schema)
+        reader = LineReader(piece, maker)
         tables = reader.prepared_tables()
         try:
             # Written rows cannot be removed, so all rows of a file are read before those of other files follow.

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import BinaryIO, Self
@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json as pj
 
-from backstream.native.preparation.csv_lines import DOUBLED_QUOTE, CsvForm, CsvTextError
+from backstream.native.preparation.csv_lines import DOUBLED_QUOTE, CsvTextError
 from backstream.native.preparation.json_values import (
     JsonTextError,
     find_records,
@@ -31,8 +31,8 @@ from backstream.native.preparation.json_values import (
 from backstream.native.preparation.line_blocks import open_stream, read_line_blocks
 from backstream.native.preparation.lines import Lines
 from backstream.native.preparation.task import Piece, RewrittenText, UnusualFileError
+from backstream.native.preparation.text_form import TextForm
 
-_UTF8 = "utf-8"
 _WIDE = re.compile(r"utf-(16|32)")
 """Encodings in which a newline has more than one byte."""
 _MARKS = {codecs.BOM_UTF32_LE: "UTF-32", codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
@@ -49,48 +49,6 @@ _TEXT_BYTES = 4 * 2**20
 
 class TextFileError(Exception):
     """The reason why a text file cannot be read as its options say."""
-
-
-@dataclass(frozen=True, slots=True)
-class TextForm:
-    """The form of the text files of a source.
-
-    `encoding` is a codec of Python, and `line_separator` is empty for the usual newlines. `records` are the names
-    from a JSON value down to the array of its records.
-    """
-
-    format: str
-    encoding: str = _UTF8
-    line_separator: str = ""
-    is_multi_line: bool = False
-    has_header: bool = False
-    records: tuple[str, ...] = ()
-    csv: CsvForm = field(default_factory=CsvForm)
-
-    @classmethod
-    def from_options(cls, format_name: str, options: Mapping[str, str], records: str | None = None) -> TextForm:
-        """Return the form of a source with options of Spark's reader, and the path of the records in a value."""
-        lower = {name.lower(): value for name, value in options.items()}
-        separator = lower.get("linesep", "")
-        return cls(
-            format_name,
-            codecs.lookup(lower.get("encoding", lower.get("charset", _UTF8))).name,
-            "" if separator in ("\n", "\r\n", "\r") else separator,
-            lower.get("multiline", "").lower() == "true",
-            format_name == "csv" and lower.get("header", "").lower() == "true",
-            tuple(records.split(".")) if records else (),
-            CsvForm.from_options(lower),
-        )
-
-    @property
-    def is_whole(self) -> bool:
-        """True if a file is parsed as a whole, because a record can have several lines."""
-        return self.format == "json" and (self.is_multi_line or bool(self.records))
-
-    @property
-    def is_rewritten(self) -> bool:
-        """True if each file is rewritten, so that Spark reads lines of UTF-8."""
-        return self.is_whole or self.encoding != _UTF8 or bool(self.line_separator)
 
 
 def is_ordinary(piece: Piece, form: TextForm, limit: int | None = None) -> bool:
@@ -135,7 +93,10 @@ def require_encoding(piece: Piece, form: TextForm) -> None:
     with open_stream(piece) as stream:
         head = stream.read(_HEAD_BYTES)
     if compression := next((name for magic, name in _COMPRESSED.items() if head.startswith(magic)), None):
-        msg = f"it is compressed with {compression[0]}, and its name does not end with {compression[1]}: rename it"
+        name, suffix = compression
+        is_twice = piece.path.endswith(suffix)
+        remedy = "twice: decompress it once" if is_twice else f"and its name does not end with {suffix}: rename it"
+        msg = f"it is compressed with {name}{' ' if is_twice else ', '}{remedy}"
         raise TextFileError(msg)
     mark = next((name for mark, name in _MARKS.items() if head.startswith(mark)), None)
     is_wide = _WIDE.match(form.encoding)
@@ -295,31 +256,58 @@ def _rewrite_lines(piece: Piece, form: TextForm, records: LineFile, rejected: Li
     for block, undecoded in _read_utf8_blocks(piece, form):
         lines, count = Lines.from_block(block, before)
         is_decoded = ~np.isin(lines.numbers - before, undecoded)
-        is_kept = is_decoded & _find_ordinary_lines(lines, form)
         if has_header and len(lines):
-            if not is_kept[0]:
+            if not (is_decoded[0] and _find_ordinary_lines(lines.select(slice(1)), form)[0]):
                 msg = f"its header cannot be read: {next(iter(lines)).decode()[:100]!r}"
                 raise TextFileError(msg)
             has_header = False
-        if is_kept.all() and len(lines):
-            records.append_block(lines.content, lines.numbers)
-        else:
-            for row, line in enumerate(lines):
-                text, number = line.decode(), int(lines.numbers[row])
-                if is_kept[row]:
-                    records.append(text, number)
-                elif is_decoded[row]:
-                    _rewrite_line(text, number, form, records, rejected)
-                else:
-                    rejected.append(text, number)
+        _write_lines(lines, is_decoded, form, records, rejected)
         before += count
         if limit is not None and before >= limit:
             return
 
 
+def write_unusual_lines(
+    content: bytes, numbers: np.ndarray, form: TextForm, records: LineFile, rejected: LineFile
+) -> None:
+    r"""Write lines of UTF-8 that Spark must read.
+
+    Args:
+        content: the lines, none of them empty, each with `\n` at its end; they may have other bytes.
+        numbers: their numbers in the text file.
+        form: the form of the file.
+        records: receives lines with records.
+        rejected: receives lines without a record.
+
+    Raises:
+        TextFileError: if a line of CSV can be read with another option only.
+    """
+    block, undecoded = _decode_lines(content, form.encoding)
+    lines, _ = Lines.from_block(block)
+    is_decoded = ~np.isin(lines.numbers, undecoded)
+    _write_lines(replace(lines, numbers=numbers), is_decoded, form, records, rejected)
+
+
+def _write_lines(
+    lines: Lines, is_decoded: np.ndarray, form: TextForm, records: LineFile, rejected: LineFile
+) -> None:
+    is_kept = is_decoded & _find_ordinary_lines(lines, form)
+    if is_kept.all() and len(lines):
+        records.append_block(lines.content, lines.numbers)
+        return
+    for row, line in enumerate(lines):
+        text, number = line.decode(), int(lines.numbers[row])
+        if is_kept[row]:
+            records.append(text, number)
+        elif is_decoded[row]:
+            _rewrite_line(text, number, form, records, rejected)
+        else:
+            rejected.append(text, number)
+
+
 def _rewrite_line(line: str, number: int, form: TextForm, records: LineFile, rejected: LineFile) -> None:
     if form.format == "json":
-        split_line(line, number, records, rejected)
+        _split_line(line, number, records, rejected)
     elif form.csv.is_doubled(line):
         msg = (
             f"line {number:,} can be read only if quotes within quotes are doubled: set source.options.escape ="
@@ -330,7 +318,7 @@ def _rewrite_line(line: str, number: int, form: TextForm, records: LineFile, rej
         rejected.append(line, number)
 
 
-def split_line(line: str, number: int, records: LineFile, rejected: LineFile) -> None:
+def _split_line(line: str, number: int, records: LineFile, rejected: LineFile) -> None:
     """Add the records of a line of JSON, or else the line itself to those without a record.
 
     Args:

@@ -11,13 +11,14 @@ from itertools import islice
 from typing import Any
 
 from backstream.errors import PlanError
-from backstream.source.archive.encodings import is_decoded, open_decoded
+from backstream.source.archive.encodings import is_decoded, open_decoded, split_lines
 from backstream.source.archive.files import Archive, ArchiveFile
 from backstream.source.archive.sampled import Record, Sample, Value, WrittenNumber
 from backstream.source.header_names import name_header
 
 _SNIFFED_CHARACTERS = 65_536
 _SNIFFED_ROWS = 100
+_SEPARATOR_LINE = re.compile("sep=.", re.IGNORECASE)
 _SEPARATORS = (",", "\t", ";", "|", "\x01")
 _INTEGER = re.compile(r"-?(0|[1-9]\d*)", re.ASCII)
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+([eE][+-]?\d+)?|[eE][+-]\d+)?", re.ASCII)
@@ -53,10 +54,17 @@ def read_csv(archive: Archive, file: ArchiveFile, sample: Sample) -> Iterator[Re
     what Spark needs for its quotes and line breaks.
 
     Raises:
-        PlanError: when the header is not in the encoding of the source.
+        PlanError: when the first line is for Excel only, or the header is not in the encoding of the source.
     """
     with open_decoded(archive.open(file), sample.encoding, newline="") as text:
         head = text.read(_SNIFFED_CHARACTERS)
+        first = head.lstrip("\ufeff").partition("\n")[0].strip()
+        if _SEPARATOR_LINE.fullmatch(first):
+            msg = (
+                f"the first line of {file.path} is {first!r} (--from), which only Excel takes for the separator;"
+                " a run reads it as a record\n\nhint: remove this line from the files, e.g., by sed -i 1d"
+            )
+            raise PlanError(msg)
         if not sample.columns:
             _detect_layout(head, sample)
         dialect = _Dialect(
@@ -86,7 +94,7 @@ def read_csv(archive: Archive, file: ArchiveFile, sample: Sample) -> Iterator[Re
 
 def _lines_of(head: str, rest: Iterable[str]) -> Iterator[str]:
     """Yield the lines of a text of which the begin has been read already."""
-    *lines, last = head.splitlines(keepends=True) or [""]
+    *lines, last = split_lines(head) or [""]
     yield from lines
     rest = iter(rest)
     yield last if last.endswith("\n") else last + next(rest, "")
@@ -108,25 +116,35 @@ def _quoting_options(row: Sequence[str], dialect: _Dialect) -> dict[str, str]:
 
 def _detect_layout(head: str, sample: Sample) -> None:
     """Set the separator, the quotes, the comments, the header, and the columns by the first lines of a file."""
-    lines = head.splitlines(keepends=True)
+    lines = split_lines(head)
     if len(head) >= _SNIFFED_CHARACTERS:
         lines = lines[:-1] or lines
     comments = sum(line.startswith(_COMMENT) for line in lines)
     leading = next((at for at, line in enumerate(lines) if not line.startswith(_COMMENT)), 0)
-    if 0 < comments == leading:
-        sample.options["comment"] = _COMMENT
-        lines = lines[leading:]
+    has_comments = 0 < comments == leading
+    commented, lines = (lines[:leading], lines[leading:]) if has_comments else ([], lines)
     dialect = max(_dialects(lines), key=lambda each: _fitness(each, lines))
     sample.options |= dialect.options()
     if dialect.escape:
         sample.options["escape"] = dialect.escape
     rows = [row for row in islice(dialect.rows(lines), _SNIFFED_ROWS) if row]
     first, rest = (rows[0], [row for row in rows[1:] if len(row) == len(rows[0])]) if rows else ([], [])
+    if not _is_header(first, rest) and (names := _names_in_comment(commented, dialect, len(first))):
+        first, commented = names, []
+    if commented:
+        sample.options["comment"] = _COMMENT
     if _is_header(first, rest):
         sample.options["header"] = "true"
         sample.columns = name_header(first)
     else:
         sample.columns = tuple(f"column_{number}" for number in range(1, len(first) + 1))
+
+
+def _names_in_comment(comments: Sequence[str], dialect: _Dialect, width: int) -> list[str]:
+    """Return the cells of a single comment that is the header, such as `#id,time`; else none."""
+    cells: list[str] = next(dialect.rows(comments), []) if len(comments) == 1 else []
+    is_header = 1 < len(cells) == width and all(_WORD.fullmatch(cell.strip(f"{_COMMENT} \r")) for cell in cells)
+    return cells if is_header else []
 
 
 def _dialects(lines: Sequence[str]) -> Iterator[_Dialect]:

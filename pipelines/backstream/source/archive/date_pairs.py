@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from backstream.source.archive.columns import ColumnProfile
@@ -14,6 +15,8 @@ _CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2}([.,]\d{1,9})?)?( ?[AP]M)?( ?(Z|[+-]\d
 _CLOCK_WITH_DOTS = re.compile(r"\d{1,2}\.\d{2}\.\d{2}")
 """This can be a date as well, so the name of the column decides."""
 _HOURS = range(24)
+_CLOCK_OF_DIGITS = re.compile(r"([01]\d|2[0-3])[0-5]\d([0-5]\d)?")
+"""Digits of hours, minutes, and seconds, if the name of the column is that of a clock."""
 _NUMBERS_OF_A_DATE = {"year": range(1990, 2100), "month": range(1, 13), "day": range(1, 32)}
 """Names of columns that are a date together, with the numbers that they hold."""
 
@@ -63,11 +66,32 @@ def _holds_clocks(column: ColumnProfile) -> bool:
     """Return whether a column holds times of day, or numbers of hours."""
     if column.kind == "bigint":
         is_hour = not {"hour", "hr", "hours"}.isdisjoint(words_of(column.path))
-        return is_hour and _all(column.present, lambda value: value in _HOURS)
-    forms = [_CLOCK, *([] if CLOCK_WORDS.isdisjoint(words_of(column.path)) else [_CLOCK_WITH_DOTS])]
+        return (is_hour and _all(column.present, lambda value: value in _HOURS)) or _clock_width(column) > 0
+    is_named = not CLOCK_WORDS.isdisjoint(words_of(column.path))
+    forms = [_CLOCK, *([_CLOCK_WITH_DOTS, _CLOCK_OF_DIGITS] if is_named else [])]
     return column.kind == "string" and _all(
         column.present, lambda value: any(form.fullmatch(str(value)) for form in forms)
     )
+
+
+def _clock_width(column: ColumnProfile) -> int:
+    """Return the number of digits of clocks that are numbers without leading zeros; 0 for other columns."""
+    if column.kind != "bigint" or CLOCK_WORDS.isdisjoint(words_of(column.path)):
+        return 0
+    return next(
+        (
+            width
+            for width in (4, 6)
+            if max(column.present, default=0) >= 10 ** (width - 1)
+            if _all(column.present, partial(_is_clock, width))
+        ),
+        0,
+    )
+
+
+def _is_clock(width: int, number: int) -> bool:
+    text = f"{number:0{width}}"
+    return len(text) == width and _CLOCK_OF_DIGITS.fullmatch(text) is not None
 
 
 def _all(values: Sequence[Any], is_right: Callable[[Any], bool]) -> bool:
@@ -88,9 +112,12 @@ def _join(day: ColumnProfile, clock: ColumnProfile, taken: Iterable[str]) -> Col
     name = "_".join([*_rest(day), "date", "time"])
     while name in taken:
         name = f"event_{name}"
+    width = _clock_width(clock)
     values = [
-        None if date is None or time is None else f"{date} {time}"
+        None if date is None or time is None else f"{date} {time:0{width}}" if width else f"{date} {time}"
         for date, time in zip(day.values, clock.values, strict=True)
     ]
-    sql = f"concat({day.derived or base_expression(day)}, ' ', {base_expression(clock)})"
+    clock_sql = base_expression(clock)
+    clock_sql = f"lpad(cast({clock_sql} as string), {width}, '0')" if width else clock_sql
+    sql = f"concat({day.derived or base_expression(day)}, ' ', {clock_sql})"
     return ColumnProfile(name, "string", values, derived=sql)

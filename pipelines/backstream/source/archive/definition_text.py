@@ -99,7 +99,7 @@ def _source_lines(evidence: Evidence, settings: Settings) -> Iterator[str]:
     roles, archive = evidence.roles, evidence.archive
     times = [evidence.event_time, *([evidence.arrival_time] if evidence.arrival_time else [])]
     yield _with_comment(f"format = {_text(archive.source_format)}", archive.format if archive.is_log else "")
-    yield f"path = {_value(archive.source_path())}"
+    yield f"path = {_value(archive.source_path())}".replace("$", "$$")
     if evidence.sample.records_path:
         comment = "the field that holds an array of the records"
         yield _with_comment(f"records = {_text(evidence.sample.records_path)}", comment)
@@ -157,7 +157,8 @@ def _incomplete_lines(time: SampledTime) -> Iterator[str]:
         return
     yield f"event_time = {_text(time.expression)}"
     key = f"event_time_{time.lacks}"
-    yield f"# Complete {key}, e.g., {_text(_EXAMPLES[key])}. A value is {_text(example)}."
+    fitting = " or ".join(_text(each.pattern or "") for each in (time, *time.rivals)) if time.pattern else ""
+    yield f"# Complete {key}, {fitting or f'e.g., {_text(_EXAMPLES[key])}'}. A value is {_text(example)}."
     yield f'{key} = ""'
 
 

@@ -12,6 +12,7 @@ from backstream.errors import PlanError, SpecError
 from backstream.eventtime.instants import DAY_MS, SECOND_MS, duration_text, instant_text
 from backstream.source.archive.columns import ColumnProfile, left_out_lines, profile_columns
 from backstream.source.archive.date_pairs import join_dates_and_clocks
+from backstream.source.archive.encodings import GUESSED_ENCODINGS
 from backstream.source.archive.files import Archive, list_archive
 from backstream.source.archive.preset_names import Preset
 from backstream.source.archive.presets import apply_preset, detect_preset
@@ -83,8 +84,11 @@ class Evidence:
     def with_pattern(self, time: SampledTime, pattern: str) -> Evidence:
         """Return the evidence with the answer of the user for the pattern of a time."""
         chosen = next(each for each in (time, *time.rivals) if each.pattern == pattern)
-        chosen = replace(chosen, rivals=(), is_order_shown=True)
-        return replace(self, times={**self.times, time.column.path: chosen})
+        return self.with_time(replace(chosen, rivals=(), is_order_shown=True))
+
+    def with_time(self, time: SampledTime) -> Evidence:
+        """Return the evidence with another reading of the column of a time."""
+        return replace(self, times={**self.times, time.column.path: time})
 
     @property
     def event_days(self) -> tuple[int, int] | None:
@@ -178,6 +182,14 @@ def evidence_lines(evidence: Evidence) -> Iterator[str]:
     yield from left_out_lines(sample)
     yield ""
     yield from _lateness_lines(evidence)
+    if sample.encoding in GUESSED_ENCODINGS:
+        values = (value for record in sample.records for value in record.values())
+        text = next((value for value in values if isinstance(value, str) and not value.isascii()), "")
+        example = f", e.g., {shown_text(text)!r}" if text else ""
+        yield (
+            f"encoding: {sample.encoding} is a guess, since the text is not UTF-8{example}; if letters are wrong,"
+            " change encoding in [source.options]"
+        )
     if sample.unreadable:
         path, text = sample.unreadable[0]
         yield f"unreadable: {_count_text(len(sample.unreadable), 'line')}, e.g., {text!r} in {path}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from backstream.errors import PlanError
 from backstream.runs.input_files import FileList
-from backstream.source.archive.encodings import decode_head
+from backstream.source.archive.encodings import decode_head, split_lines
 from backstream.source.archive.log_formats import find_log_format
+from backstream.source.archive.sampled import shown_text
 from backstream.source.raw_files import is_data_file, reason_unchecked
 from backstream.source.wildcards import has_wildcard, is_hidden, parts_below, split_pattern
 
@@ -36,6 +38,8 @@ _COMPRESSION_MAGIC = (
 )
 _NOT_DATA = {".md", ".toml", ".py", ".sh", ".crc", ".yaml", ".yml", ".sql", ".html", ".zip", ".tar"}
 _HEAD_BYTES = 8_192
+_JSON_BEGIN = re.compile(r"\s*(?:\{|\[(?!\s*[A-Za-z]))")
+"""The begin of JSON records; a log can begin with `[Fri Mar 01`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +153,7 @@ def list_archive(location: str) -> Archive:
     files = [file for info in infos if (file := _describe(filesystem, info)) is not None]
     if not files:
         _require_checked_text(info.path for info in infos)
-        raise _no_events_error(location, [PurePosixPath(info.path).name for info in infos])
+        raise _no_events_error(location, filesystem, [info.path for info in infos])
     sizes = Counter[str]()
     for file in files:
         sizes[file.format] += file.size_bytes
@@ -178,11 +182,27 @@ def _require_checked_text(paths: Iterable[str]) -> None:
             raise PlanError(msg)
 
 
-def _no_events_error(location: str, names: Sequence[str]) -> PlanError:
-    seen = f"\n  other files: {FileList.from_paths(names)}" if names else ""
+def _no_events_error(location: str, filesystem: FileSystem, paths: Sequence[str]) -> PlanError:
+    names = FileList.from_paths(PurePosixPath(path).name for path in paths)
+    seen, hint = f"\n  other files: {names}" if paths else "", ""
+    if line := next((line for path in paths if (line := _first_line(filesystem, path))), ""):
+        seen += f"\n  the first line of text is {shown_text(line)!r}"
+        hint = (
+            "\n\nhint: write the definition of a text with a record per line yourself: read it as CSV with one"
+            ' column, by sep = "\\u0001" and quote = "" in [source.options], and take its parts in [source.derive]'
+            " with regexp_extract"
+        )
     return PlanError(
-        f"no events at {location} (--from): no file is Parquet, JSON, CSV, ORC, Avro, or a known log{seen}"
+        f"no events at {location} (--from): no file is Parquet, JSON, CSV, ORC, Avro, or a known log{seen}{hint}"
     )
+
+
+def _first_line(filesystem: FileSystem, path: str) -> str:
+    """Return the first line of a text file that is not empty; no text for other files."""
+    head = _read_head(filesystem, path, None)
+    if b"\x00" in head or any(head.startswith(magic) for magic, *_ in (*_MAGIC, *_COMPRESSION_MAGIC)):
+        return ""
+    return next((line.strip() for line in split_lines(decode_head(head)) if line.strip()), "")
 
 
 def _resolve_location(location: str) -> tuple[FileSystem, str, str]:
@@ -272,11 +292,11 @@ def _text_format(head: bytes) -> str | None:
     text = decode_head(head)
     if "\x00" in text:
         return None
-    if text.lstrip().startswith(("{", "[")):
+    if _JSON_BEGIN.match(text):
         return "json"
     if log := find_log_format(text):
         return log
-    lines = text.lstrip().splitlines()[:20]
+    lines = split_lines(text.lstrip())[:20]
     separators = [max(line.count(each) for each in (",", "\t", ";", "|")) for line in lines]
     return "csv" if len(separators) > 1 and min(separators[:-1]) > 0 else None
 

@@ -153,6 +153,16 @@ def _is_time(value: Any) -> bool:
     return bool(_TIME.match(value)) if isinstance(value, str) else value >= _FIRST_EPOCH
 
 
+def holds_records_by_name(value: Record) -> bool:
+    """Return whether all fields of an object are records: objects with the same fields, among them a time."""
+    names = {tuple(inner) if isinstance(inner, dict) else None for inner in value.values()}
+    return len(value) > 1 and len(names) == 1 and all(_has_own_time(inner) for inner in value.values())
+
+
+def _has_own_time(value: Any) -> bool:
+    return isinstance(value, dict) and any(_is_time(inner) for inner in value.values())
+
+
 def records_at(value: Record, path: RecordsPath) -> Iterator[Record]:
     """Yield the records in the array at a path of an object."""
     inner: Any = value

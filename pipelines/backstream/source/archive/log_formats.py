@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
+
+from backstream.source.archive.encodings import split_lines
 
 _COMMENT = "#"
 _MIN_SHARE = 0.8
@@ -59,7 +61,8 @@ class _LogFormat:
 
 def find_log_format(head: str) -> str | None:
     """Return the name of the log whose first lines these are; None if they are no known log."""
-    complete = head.splitlines()[:-1] or head.splitlines()
+    every = [line.rstrip("\r\n") for line in split_lines(head)]
+    complete = every[:-1] or every
     lines = [line for line in complete if line.strip()][:_RECOGNIZED_LINES]
     return next((name for name, known in _FORMATS.items() if known.fits(lines)), None)
 
@@ -94,6 +97,11 @@ def _access_log(lines: Sequence[str]) -> LogLayout:
     return LogLayout(columns, _SPACES | {"escape": "\\"}, {"logged_at": logged_at})
 
 
+def _bucket_log(lines: Sequence[str]) -> LogLayout:
+    logged_at = DerivedColumn("concat(substring(day, 2), ' ', substring(zone, 1, 5))", _access_time)
+    return replace(_by_position(_BUCKET_COLUMNS, _SPACES, lines), derived={"logged_at": logged_at})
+
+
 def _access_time(record: Mapping[str, Any]) -> str | None:
     day, zone = record["day"], record["zone"]
     return f"{day[1:]} {zone[:5]}" if day and zone else None
@@ -111,6 +119,12 @@ _CLASSIC_COLUMNS = (
     *("time", "elb", "client_port", "backend_port", "request_processing_time", "backend_processing_time"),
     *("response_processing_time", "elb_status_code", "backend_status_code", "received_bytes", "sent_bytes"),
     *("request", "user_agent", "ssl_cipher", "ssl_protocol"),
+)
+_BUCKET_COLUMNS = (
+    *("bucket_owner", "bucket", "day", "zone", "remote_ip", "requester", "request_id", "operation", "key"),
+    *("request", "status", "error_code", "bytes_sent", "object_size", "total_time_ms", "turn_around_time_ms"),
+    *("referer", "user_agent", "version_id", "host_id", "signature_version", "cipher_suite"),
+    *("authentication_type", "host_header", "tls_version", "access_point_arn", "acl_required"),
 )
 _FLOW_COLUMNS = (
     *("version", "account_id", "interface_id", "srcaddr", "dstaddr", "srcport", "dstport", "protocol", "packets"),
@@ -178,6 +192,12 @@ _RSYSLOG = "^(?:<[0-9]{1,3}>)?([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(?:Z|[+-][0-9:
 _OLD_SYSLOG = "^(?:<[0-9]{1,3}>)?([A-Z][a-z]{2} [ 0-9][0-9] [0-9:]{8})" + _AFTER_TIME
 """Lines of RFC 3164, whose times have no year."""
 _RSYSLOG_GROUPS = {"logged_at": 1, "host": 2, "app": 3, "message": 4}
+_NGINX_ERROR = r"^([0-9]{4}/[0-9]{2}/[0-9]{2} [0-9:]{8}) \[([a-z]+)\] ([0-9]+)#([0-9]+): (.*)$"
+_NGINX_ERROR_GROUPS = {"logged_at": 1, "level": 2, "process_id": 3, "thread_id": 4, "message": 5}
+_APACHE_ERROR = (
+    r"^\[[A-Z][a-z]{2} ([A-Z][a-z]{2} [0-9]{2} [0-9:.]+ [0-9]{4})\] \[(?:([a-z0-9_]+):)?([a-z0-9]+)\] (.*)$"
+)
+_APACHE_ERROR_GROUPS = {"logged_at": 1, "module": 2, "level": 3, "message": 4}
 _QUOTED = r'"(?:[^"\\]++|\\.)*+"'
 _PAIR = rf"[^ =]+=(?:{_QUOTED}|[^ ]*)"
 _LOGFMT_LINE = re.compile(rf"(?:{_PAIR} +)+{_PAIR}\s*$")
@@ -228,5 +248,15 @@ _FORMATS: Mapping[str, _LogFormat] = {
     "syslog of RFC 5424": _LogFormat(re.compile(_SYSLOG), partial(_from_line, _SYSLOG_GROUPS, _SYSLOG)),
     "syslog with ISO 8601 times": _LogFormat(re.compile(_RSYSLOG), partial(_from_line, _RSYSLOG_GROUPS, _RSYSLOG)),
     "syslog of RFC 3164": _LogFormat(re.compile(_OLD_SYSLOG), partial(_from_line, _RSYSLOG_GROUPS, _OLD_SYSLOG)),
+    "error log of nginx": _LogFormat(
+        re.compile(_NGINX_ERROR), partial(_from_line, _NGINX_ERROR_GROUPS, _NGINX_ERROR)
+    ),
+    "error log of Apache": _LogFormat(
+        re.compile(_APACHE_ERROR), partial(_from_line, _APACHE_ERROR_GROUPS, _APACHE_ERROR)
+    ),
+    "AWS S3 access log": _LogFormat(
+        re.compile(r"[0-9a-f]{64} \S+ \[\d{2}/\w{3}/\d{4}:\d{2}:\d{2}:\d{2} [+-]\d{4}\] \S+ \S+ \S+ [A-Z]\S+ "),
+        _bucket_log,
+    ),
     "logfmt": _LogFormat(_LOGFMT_LINE, _logfmt),
 }

@@ -11,9 +11,9 @@ from typing import Any
 
 from backstream.errors import PlanError
 from backstream.source.archive.csv_sample import read_csv, typed_cells
-from backstream.source.archive.encodings import UTF_8, common_encoding, detect_encoding
+from backstream.source.archive.encodings import UNKNOWN, UTF_8, common_encoding, detect_encoding, readings_of
 from backstream.source.archive.files import Archive, ArchiveFile, require_suffix_of_compression
-from backstream.source.archive.json_sample import find_records_path, read_json, records_at
+from backstream.source.archive.json_sample import find_records_path, holds_records_by_name, read_json, records_at
 from backstream.source.archive.logs import read_log
 from backstream.source.archive.sampled import Record, Sample, Value, shown_text
 from backstream.source.avro_files import read_avro
@@ -74,13 +74,26 @@ def _encodings(archive: Archive, files: list[ArchiveFile]) -> Iterator[str | Non
         except _damages():
             continue
         is_cut = len(head) == _DETECTED_BYTES
-        yield detect_encoding(head[: head.rfind(b"\n") + 1] or head if is_cut else head)
+        lines = head[: head.rfind(b"\n") + 1] or head if is_cut else head
+        encoding = detect_encoding(lines)
+        if encoding == UNKNOWN:
+            require_suffix_of_compression(archive, file)  # bytes of another compression are no text
+            examples = ", ".join(readings_of(lines))
+            msg = (
+                f"the encoding of {file.path} is not known (--from): its bytes are not UTF-8, and read as"
+                f" windows-1252, they are no text of Western Europe: {examples}\n\n"
+                "hint: convert the files to UTF-8, e.g., by iconv -f SHIFT_JIS -t UTF-8; or write the definition"
+                ' yourself, with source.options.encoding, e.g., encoding = "Shift_JIS"'
+            )
+            raise PlanError(msg)
+        yield encoding
 
 
 def _unpack_records(sample: Sample, quota: int) -> None:
     """Replace the objects that only hold an array of records by these records."""
     path = find_records_path(sample.records)
     if path is None:
+        _require_no_records_by_name(sample)
         return
     sample.records_path = ".".join(path)
     pairs = [
@@ -95,6 +108,21 @@ def _unpack_records(sample: Sample, quota: int) -> None:
         if counts[number] <= quota:
             sample.add(record, number)
     sample.is_complete &= len(sample.records) == len(pairs)
+
+
+def _require_no_records_by_name(sample: Sample) -> None:
+    """Check that the objects of a sample are records.
+
+    Raises:
+        PlanError: when all fields of each object are records.
+    """
+    if sample.records and all(map(holds_records_by_name, sample.records)):
+        name, count = shown_text(next(iter(sample.records[0]))), len(sample.records[0])
+        msg = (
+            f"each JSON value holds records by their names, e.g., {count:,} with {name!r} (--from); a run reads"
+            " records on lines or in an array\n\nhint: write them on lines, e.g., by jq -c '.[]'"
+        )
+        raise PlanError(msg)
 
 
 def _damages() -> tuple[type[Exception], ...]:
@@ -136,13 +164,10 @@ def _read_parquet(archive: Archive, file: ArchiveFile, sample: Sample) -> Iterat
         yield from _batch_records(batch)
 
 
-def _read_orc(archive: Archive, file: ArchiveFile, sample: Sample) -> Iterator[Record]:
-    import pyarrow as pa
+def _read_orc(archive: Archive, file: ArchiveFile, _: Sample) -> Iterator[Record]:
     from pyarrow import orc
 
     stripes = orc.ORCFile(archive.open_raw(file))
-    # Spark reads ORC's timestamps as instants in its own zone, which is UTC here.
-    sample.instants |= {each.name for each in stripes.schema if pa.types.is_timestamp(each.type)}
     for number in range(stripes.nstripes):
         yield from _batch_records(stripes.read_stripe(number))
 

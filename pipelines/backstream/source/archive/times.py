@@ -32,6 +32,11 @@ _ABSENT_TEXTS = {"", "null", "(null)", "none", "nil", "na", "n/a", "nan", "nat",
 """Texts in lower case that writers use for no value."""
 _EXCEL_DAYS = (range(32_874, 73_051), "round(({} - 25569) * 86400, 3)")
 """Excel's numbers of the plausible days, and SQL of their seconds since 1970, whose first day is 25569."""
+_TICKS = (range(627_667_488 * 10**9, 662_380_416 * 10**9), "({} - 621355968000000000) div 10")
+"""The ticks of .NET in the plausible years, and SQL of their microseconds since 1970.
+
+They are 100 ns since the year 1. As nanoseconds since 1970 they would be times of 1989 and 1990.
+"""
 _YEAR_MS = 366 * DAY_MS
 _MIN_FACTOR = 2
 """The records show an order of day and month if by each other order they jump at least this many times as far."""
@@ -82,7 +87,7 @@ class SampledTime:
         if self.lacks:
             return "no known form of times"
         if self.unit and self.expression != base_expression(self.column):
-            return "days as Excel counts them"
+            return "days as Excel counts them" if self.unit == "s" else "ticks as .NET counts them"
         if self.unit:
             return f"{_UNIT_NAMES[self.unit]} since 1970"
         if self.pattern:
@@ -169,6 +174,9 @@ def _forms(column: ColumnProfile) -> Iterator[_Form]:
     elif kind == "date":
         yield _Form(_read_date, f"cast({expression} as timestamp_ntz)")
     elif kind in ("bigint", "double") or kind.startswith("decimal"):
+        ticks, sql = _TICKS
+        if kind == "bigint":
+            yield _Form(partial(_read_ticks, ticks), sql.format(expression), unit="us", is_number=True)
         yield from _unit_forms(expression)
         days, sql = _EXCEL_DAYS
         yield _Form(partial(_read_excel, days), sql.format(expression), unit="s", is_number=True, is_weak=True)
@@ -356,6 +364,11 @@ def _read_excel(days: range, value: Any) -> WrittenTime | None:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not days[0] <= value <= days[-1]:
         return None
     return WrittenTime(round((float(value) - 25_569) * 86_400_000) * 1_000, has_zone=True)
+
+
+def _read_ticks(ticks: range, value: Any) -> WrittenTime | None:
+    is_tick = isinstance(value, int) and value in ticks
+    return WrittenTime((value - 621_355_968 * 10**9) // 10, has_zone=True) if is_tick else None
 
 
 def _read_iso(value: Any) -> WrittenTime | None:

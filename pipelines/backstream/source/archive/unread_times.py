@@ -57,4 +57,11 @@ def _doubt(time: SampledTime) -> str:
     if unread := sum(time.unread.values()):
         text = shown_text(min(time.unread))
         return f"{unread:,} of its {len(time.column.present):,} values cannot be read, e.g., {text!r}"
+    if time.present_ms and time.outside:
+        values = zip(time.column.values, time.times_ms, strict=True)
+        text = shown_text(next(value for value, at_ms in values if value is not None and at_ms is None))
+        return (
+            f"as {time.form} {len(time.outside):,} of its {len(time.column.present):,} values are outside of"
+            f" {FIRST_YEAR} to {LAST_YEAR}, e.g., {text!r}"
+        )
     return f"its times are {first} to {last}, and plausible years are {FIRST_YEAR} to {LAST_YEAR}"

@@ -14,20 +14,20 @@ from typing import TypeVar
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from backstream.chunks.preparation.settings import LineFiles, Preparation
 from backstream.definition.source_section import Source
 from backstream.native.preparation.pieces import group_pieces
 from backstream.native.preparation.task import Piece, RewrittenText, UnusualFileError
 from backstream.native.preparation.text_check import (
     TextFileError,
-    TextForm,
     is_ordinary,
     rewrite_text,
 )
+from backstream.native.preparation.text_form import TextForm
 from backstream.source.files import read_error_text
 from backstream.source.raw_files import TEXT_FORMATS
 from backstream.source.reader import UnreadableError
 from backstream.source.text_files import require_known_compressions
-from backstream.spark.preparation.settings import LineFiles, Preparation
 from backstream.spark.session import ship_package
 
 _MAX_LOCAL_BYTES = 8 * 2**20
@@ -97,8 +97,9 @@ def rewrite_text_files(
         if isinstance(result, str):
             raise UnreadableError(file.path, result)
         texts.append(result)
-    empty = frozenset(file.path for file, text in zip(wanted, texts, strict=True) if not text.numbers_by_path)
-    return replace(LineFiles.from_texts(folder, texts), empty=empty)
+    empty = {file.path for file, text in zip(wanted, texts, strict=True) if not text.numbers_by_path}
+    empty |= {path for path in paths if Path(path).exists()} - {file.path for file in files}
+    return replace(LineFiles.from_texts(folder, texts), empty=frozenset(empty))
 
 
 def _piece(path: str) -> Piece | None:

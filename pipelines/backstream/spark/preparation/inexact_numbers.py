@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
+from backstream.chunks.preparation.settings import Preparation
 from backstream.definition.prepared import list_read_paths
 from backstream.definition.prepared_columns import FILE
 from backstream.runs.input_files import InexactNumbers
@@ -17,7 +18,7 @@ from backstream.source.column_types import quote_column
 from backstream.source.inexact_numbers import NUMBER, doubtful_pattern, stored_text
 from backstream.source.raw_files import TEXT_FORMATS, path_of_uri
 from backstream.spark.preparation.raw_records import load_raw_records
-from backstream.spark.preparation.settings import Preparation
+from backstream.spark.schemas import parse_type
 
 _LEAF, _TEXT, _STORED = "leaf", "text", "stored"
 _MAX_LENGTH = 60
@@ -40,7 +41,7 @@ def find_inexact_numbers(
     columns = preparation.source.columns
     if preparation.source.format not in TEXT_FORMATS or not (paths or preparation.line_files):
         return ()
-    kinds = {name: DataType.fromDDL(kind) for name, kind in columns.items()}
+    kinds = {name: parse_type(kind) for name, kind in columns.items()}
     read = list_read_paths(preparation.definition)
     leaves = [
         (".".join(path), plain, name, texts)

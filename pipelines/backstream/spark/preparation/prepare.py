@@ -14,9 +14,12 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as F
 
+from backstream.chunks.preparation.settings import Preparation, raw_file_uri
 from backstream.definition.prepared_columns import FILE, LINE, MALFORMED_RECORD, REASON, RECORD
 from backstream.errors import SpecError
+from backstream.installed_spark import require_queries
 from backstream.runs.input_files import InexactNumbers
+from backstream.source.old_spark import require_spark_reader
 from backstream.source.prepared import BatchCounts
 from backstream.source.raw_files import TEXT_FORMATS
 from backstream.spark.counted_writes import PARQUET_OPTIONS
@@ -28,9 +31,7 @@ from backstream.spark.preparation.raw_records import (
     explain_damaged_files,
     literal_path,
     load_raw_records,
-    raw_file_uri,
 )
-from backstream.spark.preparation.settings import Preparation
 from backstream.spark.user_functions import register_functions
 from backstream.storage.files import file_uri
 
@@ -91,6 +92,8 @@ def prepare_files(
     if not paths and preparation.line_files is None:
         folder.mkdir(parents=True)
         return BatchCounts(0, 0, 0, 0), ()
+    _require_queries(preparation, paths)
+    require_spark_reader(preparation.source, paths, preparation.where)
     register_functions(spark, preparation.definition)
     with (
         explain_damaged_files(preparation, paths),
@@ -98,6 +101,17 @@ def prepare_files(
     ):
         counts = _write_records(spark, checked, remaining, folder, limit)
         return counts, find_inexact_numbers(spark, checked, remaining, limit)
+
+
+def _require_queries(preparation: Preparation, paths: Sequence[str]) -> None:
+    """Check that the installed Spark can prepare the files that the native reader has left.
+
+    Raises:
+        SpecError: naming the first file.
+    """
+    lines = preparation.line_files
+    first = next(iter((*paths, *map(lines.raw_path, lines.numbers))) if lines else iter(paths), "files")
+    require_queries(f"prepare {preparation.addresses.get(first, first)}, which the native reader does not support")
 
 
 def _write_records(

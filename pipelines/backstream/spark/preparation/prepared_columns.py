@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_
-from typing import Self
+from typing import Self, cast
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
@@ -14,14 +14,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import (
     BooleanType,
     DataType,
-    DoubleType,
-    FloatType,
     IntegralType,
     StringType,
     TimestampNTZType,
     TimestampType,
 )
 
+from backstream.chunks.preparation.settings import MALFORMED, WORKING_COLUMNS, Preparation
 from backstream.definition.prepared import column_of_path, list_paths
 from backstream.definition.prepared_columns import (
     ARRIVAL_TEXT,
@@ -40,12 +39,11 @@ from backstream.definition.prepared_columns import (
 )
 from backstream.definition.source_section import Source
 from backstream.definition.values import TimeUnit
-from backstream.errors import SpecError
+from backstream.errors import SpecError, format_problems
 from backstream.eventtime.records import ONLY_PARTITION
 from backstream.eventtime.union import SEPARATOR
-from backstream.source.column_types import quote_column
+from backstream.source.column_types import quote_column, reason_not_prepared_time
 from backstream.source.raw_files import TEXT_FORMATS
-from backstream.spark.preparation.settings import MALFORMED, WORKING_COLUMNS, Preparation
 from backstream.spark.schemas import int64_literal, integer_quotient
 from backstream.spark.source import marker_ms_column
 from backstream.spark.time_texts import instant_of_text
@@ -187,7 +185,7 @@ def _resolve_expression(rows: DataFrame, key: str, expression: str, preparation:
         column = F.expr(expression)
         rows.select(column).schema  # noqa: B018 - it resolves the columns
     except AnalysisException as error:
-        reason = first_sentence(error)
+        reason = _first_sentence(error)
         names = ", ".join(_names(rows))
         msg = (
             f"{key} cannot be computed from the source: {reason} ({preparation.where})"
@@ -207,7 +205,7 @@ def _resolve_condition(rows: DataFrame, condition: str, preparation: Preparation
     return column
 
 
-def first_sentence(error: AnalysisException) -> str:
+def _first_sentence(error: AnalysisException) -> str:
     """Return the reason of an error of Spark, in one line."""
     return " ".join(str(error).partition("SQLSTATE")[0].split())
 
@@ -239,31 +237,17 @@ def _parse_time(rows: DataFrame, time: _WrittenTime, preparation: Preparation) -
     key, zone = f"source.{time.name}", preparation.source.time_zone
     written = _resolve_expression(rows, key, time.expression, preparation)
     kind = rows.select(written).schema.fields[0].dataType
+    if problem := reason_not_prepared_time(key, time.expression, kind.simpleString(), unit=time.unit, zone=zone):
+        raise SpecError(format_problems("problems", [problem], preparation.where))
     if isinstance(kind, TimestampType):
         return written, written
     if isinstance(kind, TimestampNTZType):
-        if zone is None:
-            raise _time_error(key, time.expression, kind, 'set source.time_zone, e.g., "UTC"', preparation)
-        return written, F.to_utc_timestamp(written.cast("timestamp"), zone)
-    if isinstance(kind, IntegralType | DoubleType | FloatType) or kind.typeName() == "decimal":
-        if time.unit is None:
-            hint = f'set {key}_unit to "s", "ms", "us", or "ns"'
-            raise _time_error(key, time.expression, kind, hint, preparation)
-        return written, instant_of_number(written, kind, time.unit)
-    if isinstance(kind, StringType):
-        if time.unit is not None:
-            return written, _instant_of_decimal(F.trim(written).try_cast("decimal(38,6)"), time.unit)
-        return written, instant_of_text(written, time.pattern, zone)
-    raise _time_error(
-        key, time.expression, kind, "use an expression that is a timestamp, a number, or text", preparation
-    )
-
-
-def _time_error(key: str, expression: str, kind: DataType, hint: str, preparation: Preparation) -> SpecError:
-    return SpecError(
-        f"{key} must be an instant, got {kind.simpleString()} from {expression!r} ({preparation.where})"
-        f"\n\nhint: {hint}"
-    )
+        return written, F.to_utc_timestamp(written.cast("timestamp"), str(zone))
+    if not isinstance(kind, StringType):
+        return written, instant_of_number(written, kind, cast("TimeUnit", time.unit))
+    if time.unit is not None:
+        return written, _instant_of_decimal(F.trim(written).try_cast("decimal(38,6)"), time.unit)
+    return written, instant_of_text(written, time.pattern, zone)
 
 
 def instant_of_number(number: Column, kind: DataType, unit: TimeUnit) -> Column:

@@ -4,32 +4,39 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial, reduce
 from pathlib import Path
-from typing import cast
 from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from backstream.chunks.preparation.settings import (
+    MALFORMED,
+    LineFiles,
+    Preparation,
+    copies_pattern,
+    root_of_folders,
+    uri_pattern,
+)
 from backstream.definition.model import Definition
 from backstream.definition.prepared import list_read_paths
 from backstream.definition.prepared_columns import FILE
 from backstream.definition.source_section import Source
 from backstream.definition.values import TimeUnit
-from backstream.errors import ContractError, SpecError, StorageError
-from backstream.source.column_types import quote_column
+from backstream.errors import ContractError, SpecError
+from backstream.source.column_types import quote_column, spark_type_of_arrow
+from backstream.source.file_types import load_column_types
 from backstream.source.files import read_error_text
 from backstream.source.raw_files import TEXT_FORMATS
 from backstream.source.reader import UnreadableError
 from backstream.source.text_files import group_by_header, has_header, require_known_compressions
-from backstream.source.wildcards import split_pattern
 from backstream.spark.failures import (
     EXPRESSION_ERRORS,
     EXPRESSION_HINT,
@@ -37,11 +44,10 @@ from backstream.spark.failures import (
     spark_reason,
 )
 from backstream.spark.java_end import is_end_of_java
-from backstream.spark.preparation.prepared_columns import first_sentence, instant_of_number
+from backstream.spark.preparation.prepared_columns import instant_of_number
 from backstream.spark.preparation.read_types import convert_read_types, read_fields
-from backstream.spark.preparation.settings import MALFORMED, LineFiles, Preparation
 from backstream.spark.preparation.united_types import convert_columns, split_by_types
-from backstream.storage.files import file_uri
+from backstream.spark.schemas import parse_schema
 
 _FORMATS = {"avro": "org.apache.spark.sql.avro.AvroFileFormat", "iceberg": "parquet"}
 """Formats of raw files with another name in Spark. The name of Avro is not registered in PySpark's package."""
@@ -180,18 +186,14 @@ def load_files_of_format(spark: SparkSession, source: Source, paths: Sequence[st
         rows = _round_nanoseconds(rows, paths)
     if source.format in TEXT_FORMATS:
         return convert_read_types(rows, declared, source)
+    if source.format == "orc":
+        rows = _without_zones(rows, paths)
     return rows.withColumn(MALFORMED, F.lit(None).cast("string"))
-
-
-def root_of_folders(source: Source) -> str | None:
-    """Return the folder below which the names of folders can hold columns; None if they have no meaning."""
-    roots = [root for root, _ in map(split_pattern, source.paths) if Path(root).is_dir()]
-    return roots[0] if len(roots) == len(source.paths) == 1 else None
 
 
 def _declared_columns(source: Source) -> StructType:
     ddl = ", ".join(f"{quote_column(name)} {kind}" for name, kind in source.columns.items())
-    return cast("StructType", StructType.fromDDL(ddl)) if ddl else StructType()
+    return parse_schema(ddl)
 
 
 def _reader(spark: SparkSession, source: Source, declared: StructType) -> DataFrameReader:
@@ -203,6 +205,8 @@ def _reader(spark: SparkSession, source: Source, declared: StructType) -> DataFr
         )
     if source.format in {"parquet", "iceberg"}:
         reader = reader.option("mergeSchema", "true")
+    if source.format == "json":
+        reader = reader.option("allowSingleQuotes", "false")  # as JSON, and as `init`
     return reader.options(**source.options)
 
 
@@ -214,6 +218,13 @@ def _round_nanoseconds(rows: DataFrame, paths: Sequence[str]) -> DataFrame:
             instant = instant_of_number(F.col(quote_column(name)), LongType(), TimeUnit.NANOSECONDS)
             rows = rows.withColumn(name, instant if kind.tz else instant.cast("timestamp_ntz"))
     return rows
+
+
+def _without_zones(rows: DataFrame, paths: Sequence[str]) -> DataFrame:
+    """Return the times of ORC that have no zone as such; Spark reads them as instants in its own zone."""
+    kinds = [load_column_types("orc", path) for path in paths]
+    local = {name for own in kinds for name, kind in own.items() if kind == "timestamp_ntz"}
+    return rows.withColumns({name: F.col(quote_column(name)).cast("timestamp_ntz") for name in sorted(local)})
 
 
 def _read_schema(path: str) -> pa.Schema:
@@ -240,27 +251,10 @@ def add_raw_file(rows: DataFrame, preparation: Preparation, lines_folder: Path |
     """
     file = F.col("_metadata.file_path")
     if lines_folder is not None:
-        file = F.regexp_replace(file, f"^{_uri_pattern(lines_folder)}(/.*)~[^/~]*$", "file:$1")
+        file = F.regexp_replace(file, f"^{uri_pattern(lines_folder)}(/.*)~[^/~]*$", "file:$1")
     if preparation.fetched is None:
         return rows.withColumn(FILE, file)
-    return rows.withColumn(FILE, F.regexp_replace(file, _copies_pattern(preparation.fetched), "$1://"))
-
-
-def raw_file_uri(path: str, preparation: Preparation) -> str:
-    """Return the value of `FILE` for a raw file."""
-    uri = file_uri(path)
-    if preparation.fetched is None:
-        return uri
-    return re.sub(_copies_pattern(preparation.fetched), r"\1://", uri)
-
-
-def _copies_pattern(folder: Path) -> str:
-    """Return the pattern of the beginning of a copy's URI, with the scheme of the original as a group."""
-    return f"^{_uri_pattern(folder)}/([a-z0-9]+)/"
-
-
-def _uri_pattern(folder: Path) -> str:
-    return f"file:/+{re.escape(file_uri(str(folder)).removeprefix('file:/'))}"
+    return rows.withColumn(FILE, F.regexp_replace(file, copies_pattern(preparation.fetched), "$1://"))
 
 
 class DamagedFileError(ContractError):
@@ -283,31 +277,41 @@ def explain_damaged_files(preparation: Preparation, paths: Sequence[str]) -> Ite
     try:
         yield
     except UnreadableError as error:
-        address = preparation.addresses.get(error.path, error.path)
-        raise DamagedFileError(address, error.reason, preparation.where) from None
+        lines = preparation.line_files
+        path = lines.raw_path(error.path) if lines and error.path in lines.numbers else error.path
+        raise DamagedFileError(preparation.addresses.get(path, path), error.reason, preparation.where) from None
     except (PySparkException, Py4JJavaError, FileNotFoundError) as error:
-        if removed := next((path for path in paths if not Path(path).exists()), None):
-            address = preparation.addresses.get(removed, removed)
-            msg = (
-                f"input file {address} was removed while it was prepared ({preparation.where}, source.path)\n\n"
-                "hint: repeat the command; it reads the files that are there then"
-            )
-            raise StorageError(msg) from None
+        preparation.require_files(paths)
         if is_end_of_java(error):
             raise
         text = str(error)  # the file is in the message of an inner cause
         failed = _FAILED_FILE.search(text)
-        if isinstance(error, AnalysisException):
-            msg = f"Spark cannot read the source: {first_sentence(error)} ({preparation.where}, source.path)"
-            raise ContractError(msg) from None
+        if problem := _unreadable_column_error(preparation, paths):
+            raise problem from error
         if failed is None:
             raise _preparation_error(error, preparation, paths) from error
         causes = _CAUSE.findall(text[failed.end() :])
         reason = causes[-1] if causes else "no reason"
         if ":" not in reason:  # only the name of a class of Java
-            reason = f"Spark cannot read it ({reason})"
+            reason = "it is damaged, perhaps cut off"
         path = unquote(urlparse(failed[1]).path)
         raise DamagedFileError(preparation.addresses.get(path, path), reason, preparation.where) from None
+
+
+def _unreadable_column_error(preparation: Preparation, paths: Sequence[str]) -> ContractError | None:
+    """Return the error for the first column of Parquet files of a type that Spark does not have."""
+    for path in paths if preparation.source.format in {"parquet", "iceberg"} else ():
+        with suppress(UnreadableError):
+            for field in _read_schema(path):
+                if spark_type_of_arrow(field.type) is None:
+                    msg = (
+                        f"column {field.name!r} is of a type that Spark cannot read: {field.type}"
+                        f" ({preparation.addresses.get(path, path)})\n\n"
+                        "hint: write it as another type, e.g., string, or leave it out of the files;"
+                        f" or read them in place, without source.prepare ({preparation.where})"
+                    )
+                    return ContractError(msg)
+    return None
 
 
 def _preparation_error(error: Exception, preparation: Preparation, paths: Sequence[str]) -> SpecError:
@@ -317,8 +321,14 @@ def _preparation_error(error: Exception, preparation: Preparation, paths: Sequen
     fragment, reason = find_fragment(error), spark_reason(error)
     key = _find_key(preparation.source, fragment, reason)
     named = f" in {fragment!r}" if fragment else ""
-    hint = EXPRESSION_HINT if isinstance(error, EXPRESSION_ERRORS) and fragment else f"change {key}"
+    hint = EXPRESSION_HINT if isinstance(error, EXPRESSION_ERRORS) and fragment else _hint(key)
     return SpecError(f"cannot prepare {files}: {reason}{named} ({preparation.where}, {key})\n\nhint: {hint}")
+
+
+def _hint(key: str) -> str:
+    if key == "source":  # the reader names nothing of the definition
+        return "compare the keys of [source] with the files: format, columns, and options"
+    return f"change {key}"
 
 
 _LITERAL = re.compile(r"(?<=')\w+(?=')|\b\d{2,}\b")

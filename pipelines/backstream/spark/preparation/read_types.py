@@ -25,11 +25,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from backstream.chunks.preparation.settings import MALFORMED
 from backstream.definition.prepared_columns import ARRIVAL_TEXT, EVENT_TEXT, RECORD
 from backstream.definition.source_section import Source
 from backstream.definition.time_texts import WHITESPACE
 from backstream.source.column_types import quote_column
-from backstream.spark.preparation.settings import MALFORMED
 from backstream.spark.time_texts import instant_of_text, is_local
 
 _PATTERN_OPTIONS = {"timestamp": "timestampformat", "timestamp_ntz": "timestampntzformat", "date": "dateformat"}

@@ -9,12 +9,12 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from backstream.chunks.preparation.settings import MALFORMED
 from backstream.definition.source_section import SideInput, Source
 from backstream.errors import SpecError
 from backstream.source.column_types import quote_column
 from backstream.spark.preparation.checked_text import rewrite_text_files
 from backstream.spark.preparation.raw_records import load_frames, load_line_frames
-from backstream.spark.preparation.settings import MALFORMED
 
 _VALID_UNTIL = "valid_until"
 """Column of an input with `as_of`: the time from which on the next row with the same key is valid."""

@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from backstream.chunks.preparation.settings import MALFORMED
 from backstream.definition.source_section import Source
-from backstream.source.column_types import quote_column, united_type
+from backstream.source.column_types import int96_columns, quote_column, united_type
 from backstream.source.columns import conflicting_types_error
 from backstream.source.file_types import load_column_types
 from backstream.source.reader import UnreadableError
-from backstream.spark.preparation.settings import MALFORMED
 
 _MERGED = ("parquet", "iceberg")
 """Formats of which Spark reads files with different columns together."""
@@ -73,10 +73,11 @@ def _find_nanoseconds(path: str) -> tuple[str, ...]:
     if unknown := codecs & _UNKNOWN_CODECS:
         codec = unknown.pop().lower()
         raise UnreadableError(path, f"Spark cannot read its compression {codec}: write it with zstd or snappy")
+    int96 = int96_columns(footer)  # Arrow has them in nanoseconds, and Spark reads them as times
     return tuple(
         field.name
         for field in footer.schema.to_arrow_schema()
-        if pa.types.is_timestamp(field.type) and field.type.unit == "ns"
+        if pa.types.is_timestamp(field.type) and field.type.unit == "ns" and field.name not in int96
     )
 
 

@@ -9,21 +9,23 @@ from functools import cached_property, partial
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
+from backstream.chunks.halo import can_be_parts
+from backstream.chunks.lateness import load_timeline
 from backstream.definition.aggregates import spark_aggregates
 from backstream.eventtime.instants import MIN_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import Fate
 from backstream.eventtime.windows import Session
 from backstream.native.sessions.arrow_replay import LAST
+from backstream.native.sessions.halo import mirror, search_halo
 from backstream.spark import chunk_group as reading
-from backstream.spark.chunk_group import ChunkGroup, ChunkRecords
+from backstream.spark.chunk_group import ChunkRecords, SparkGroup
 from backstream.spark.schemas import int64_literal, plan_literals
 from backstream.spark.sessions import found_sessions, session_panes
 from backstream.spark.sessions.found_sessions import Sessions
 from backstream.spark.sessions.islands import START, SessionColumns, build_islands, build_units
 from backstream.spark.source import REASON, count_gaps
 from backstream.spark.watermarks.join import add_watermarks
-from backstream.spark.watermarks.replay_lateness import load_timeline
 from backstream.spark.windows import aggregation
 from backstream.spark.windows.fate_counts import IN_A_WINDOW, FateCounts, count_fates
 from backstream.watermarks.timeline import WatermarkTimeline
@@ -40,7 +42,7 @@ class SessionWindows:
     their interval as far as their sessions extend.
     """
 
-    work: ChunkGroup
+    work: SparkGroup
     window: Session
     span: Interval
     """The interval of event time that is read."""
@@ -53,18 +55,21 @@ class SessionWindows:
 
     @classmethod
     def from_group(
-        cls, group: ChunkGroup, window: Session, keep: Callable[[DataFrame], DataFrame]
+        cls, group: SparkGroup, window: Session, keep: Callable[[DataFrame], DataFrame]
     ) -> SessionWindows:
         """Find how far the sessions extend, and in a replay the watermarks there. Runs small jobs."""
         owned, source = group.interval, group.definition.source
-        events_between, is_replay = partial(_events_between, group), group.is_replay
-        # The search counts duplicates, too, so a session can be a part of what it finds.
-        are_parts = is_replay or bool(source.deduplicate_on)
         halo = find_halo(
-            events_between, source.key, window.gap_ms, owned, is_replay=are_parts, may_be=partial(_may_hold, group)
+            partial(_events_between, group),
+            source.key,
+            window.gap_ms,
+            owned,
+            is_replay=can_be_parts(group),
+            may_be=partial(_may_hold, group),
         )
         span = Interval(min(halo.start_ms, owned.start_ms), halo.end_ms)
-        return cls(group, window, span, load_timeline(group, span) if is_replay else None, keep)
+        timeline = load_timeline(group, span, group.reader) if group.is_replay else None
+        return cls(group, window, span, timeline, keep)
 
     @cached_property
     def _read(self) -> ChunkRecords:
@@ -176,11 +181,11 @@ class SessionWindows:
         return aggregation.profile_events(sample, expected, keys, self.window.gap_ms).has_hot_key
 
 
-def _may_hold(group: ChunkGroup, interval: Interval) -> bool:
+def _may_hold(group: SparkGroup, interval: Interval) -> bool:
     return any(file.may_hold(interval) for file in group.plan.inputs)
 
 
-def _events_between(group: ChunkGroup, start_ms: int, end_ms: int) -> DataFrame:
+def _events_between(group: SparkGroup, start_ms: int, end_ms: int) -> DataFrame:
     return group.event_files.between(Interval(start_ms, end_ms))
 
 
@@ -197,12 +202,7 @@ def find_halo(
     is_replay: bool,
     may_be: Callable[[Interval], bool] = lambda _: True,
 ) -> Interval:
-    """Return the smallest interval of event time to read for the sessions that start in `owned`.
-
-    A recompute reads one gap before `owned`, to see whether a session began earlier. In a replay, a session that
-    starts in `owned` may be a part of a longer island that fired in parts. So every island that overlaps `owned`
-    is read from its first to its last event. Each job looks twice as far as the one before. No job runs if no
-    event can be within a gap of the boundaries.
+    """Return the result of `search_halo` with Spark. Each part of the search is a job.
 
     Args:
         events_between: reads the events of an interval.
@@ -212,71 +212,49 @@ def find_halo(
         is_replay: whether a session can have fired in parts.
         may_be: returns whether there may be an event in an interval.
     """
-    may_extend = may_be(Interval(owned.end_ms, owned.end_ms + gap_ms))
-    last_ms = first_ms = None
-    if not is_replay:
-        since_ms = owned.start_ms - gap_ms
-        read = Interval(since_ms, owned.end_ms)
-        if may_extend:
-            last_ms = _find_last_event(events_between, keys, gap_ms, read, counts_from_ms=owned.start_ms)
-        return Interval(since_ms, _end_after(last_ms, owned.end_ms))
-    if may_extend:
-        last_ms = _find_last_event(events_between, keys, gap_ms, Interval(owned.end_ms - gap_ms, owned.end_ms))
-    if may_be(Interval(owned.start_ms - gap_ms, owned.start_ms)):
-        back = Interval(1 - owned.start_ms - gap_ms, 1 - owned.start_ms)
-        first_ms = _find_last_event(_mirror(events_between), keys, gap_ms, back)
-    return Interval(1 - _end_after(first_ms, 1 - owned.start_ms), _end_after(last_ms, owned.end_ms))
 
+    def new_search(direction: int) -> _SparkIslands:
+        return _SparkIslands(events_between if direction > 0 else _mirror(events_between), keys, gap_ms)
 
-def _end_after(last_ms: int | None, boundary_ms: int) -> int:
-    return boundary_ms if last_ms is None else last_ms + 1
+    return search_halo(owned, gap_ms, new_search, is_replay=is_replay, may_be=may_be)
 
 
 def _mirror(events_between: EventsBetween) -> EventsBetween:
     """Return the events with reversed time, so that the search for earlier events is a search for later ones."""
 
     def between(start_ms: int, end_ms: int) -> DataFrame:
-        events = events_between(1 - end_ms, 1 - start_ms)
+        interval = mirror(Interval(start_ms, end_ms))
+        events = events_between(interval.start_ms, interval.end_ms)
         return events.withColumn("event_time_ms", -F.col("event_time_ms"))
 
     return between
 
 
-def _find_last_event(
-    events_between: EventsBetween,
-    keys: Sequence[str],
-    gap_ms: int,
-    before: Interval,
-    counts_from_ms: int = MIN_MS,
-) -> int | None:
-    """Return the last event of all islands that cross the end of `before`; None if there are none.
+@dataclass(slots=True)
+class _SparkIslands:
+    """An `IslandSearch` with Spark."""
 
-    Args:
-        events_between: reads the events of an interval.
-        keys: key columns.
-        gap_ms: the session gap.
-        before: the interval to read before the boundary, at least one gap long.
-        counts_from_ms: islands that start earlier are ignored.
-    """
-    window = SessionColumns.from_settings(gap_ms, 0)
-    furthest_ms: int | None = None
-    read_until_ms, ahead_ms = before.end_ms, 4 * gap_ms
-    events = events_between(before.start_ms, read_until_ms + ahead_ms).select(*keys, "event_time_ms")
-    while True:
-        from_ms, until_ms, open_ms = plan_literals(
-            events.sparkSession, counts_from_ms, read_until_ms, read_until_ms + ahead_ms - gap_ms
+    events_between: EventsBetween
+    keys: Sequence[str]
+    gap_ms: int
+    ends: DataFrame | None = None
+    """The last events of open islands."""
+
+    def read(
+        self, interval: Interval, counts_from_ms: int, until_ms: int, open_ms: int
+    ) -> tuple[int | None, bool]:
+        """Read the next events; see `IslandSearch`."""
+        events = self.events_between(interval.start_ms, interval.end_ms).select(*self.keys, "event_time_ms")
+        if self.ends is not None:
+            events = self.ends.unionByName(events)
+        window = SessionColumns.from_settings(self.gap_ms, 0)
+        bounds = plan_literals(events.sparkSession, counts_from_ms, until_ms, open_ms)
+        crosses = F.col(START).between(bounds[0], bounds[1] - F.lit(1)) & (F.col(LAST) >= bounds[1])
+        islands = build_islands(
+            build_units(events, self.keys, window, is_replay=False), self.keys, is_replay=False
         )
-        crosses = F.col(START).between(from_ms, until_ms - F.lit(1)) & (F.col(LAST) >= until_ms)
         # The checkpoint cuts the lineage. Without it, each round would repeat the reads of all earlier rounds.
-        islands = build_islands(build_units(events, keys, window, is_replay=False), keys, is_replay=False)
-        crossing = islands.where(crosses).localCheckpoint()
-        read_until_ms += ahead_ms
-        is_open = F.col(LAST) >= open_ms
+        crossing, is_open = islands.where(crosses).localCheckpoint(), F.col(LAST) >= bounds[2]
         ((last_ms, is_any_open),) = crossing.agg(F.max(LAST), F.bool_or(is_open)).collect()
-        furthest_ms = furthest_ms if last_ms is None else last_ms
-        if not is_any_open:
-            return furthest_ms
-        ahead_ms *= 2
-        ends = crossing.where(is_open).select(*keys, F.col(LAST).alias("event_time_ms"))
-        events = ends.unionByName(events_between(read_until_ms, read_until_ms + ahead_ms).select(*ends.columns))
-        counts_from_ms = MIN_MS
+        self.ends = crossing.where(is_open).select(*self.keys, F.col(LAST).alias("event_time_ms"))
+        return last_ms, bool(is_any_open)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from backstream.chunks.lateness import ReplayLateness, load_timeline
 from backstream.definition.aggregates import spark_aggregates
 from backstream.definition.columns import payload_columns
 from backstream.eventtime.instants import MIN_MS
@@ -16,14 +18,13 @@ from backstream.eventtime.records import Fate
 from backstream.eventtime.windows import FixedWindow
 from backstream.runs.table_schemas import RECORD_COUNT
 from backstream.spark import chunk_group as reading
-from backstream.spark.chunk_group import ChunkGroup, ChunkRecords
+from backstream.spark.chunk_group import ChunkRecords, SparkGroup
 from backstream.spark.schemas import ARRIVAL_ORDER, EVENT, int64_literal
 from backstream.spark.shuffle_free import aggregate_by_time_range
 from backstream.spark.source import REASON, count_gaps
 from backstream.spark.user_jobs import IN_FINAL, add_pane_index
 from backstream.spark.watermarks.firing_time_columns import FiringTimeColumns, GridColumns
 from backstream.spark.watermarks.join import add_watermarks
-from backstream.spark.watermarks.replay_lateness import ReplayLateness, load_timeline
 from backstream.spark.windows import aggregation
 from backstream.spark.windows.aggregation import WINDOW, AggregationRequest, DataProfile
 from backstream.spark.windows.assignment import assign_windows, latest_window_start
@@ -32,11 +33,11 @@ from backstream.spark.windows.fates import EXPIRED, fate_in_gap, timing_of
 from backstream.watermarks.firing_times import WindowGrid
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FixedWindows:
     """The results of a chunk group; no job runs before a result is computed."""
 
-    work: ChunkGroup
+    work: SparkGroup
     window: FixedWindow
     lateness: ReplayLateness | None
     """The firing times of the windows; None in a recompute."""
@@ -55,7 +56,7 @@ class FixedWindows:
 
     def counts(self, records: DataFrame) -> FateCounts:
         """Return the fates and metrics."""
-        firing_times = self.lateness.firing_times if self.lateness else None
+        firing_times = self._firing_times if self.lateness else None
         return count_fates(
             records,
             self.work.definition.metric_windows,
@@ -99,14 +100,14 @@ class FixedWindows:
     def _aggregate(self, events: DataFrame, request: AggregationRequest) -> DataFrame:
         if self.lateness is None:
             return aggregation.aggregate_windows(events, request)
-        return aggregation.aggregate_panes(events, request, self.lateness.firing_times)
+        return aggregation.aggregate_panes(events, request, self._firing_times)
 
     def members(self, records: DataFrame) -> DataFrame:
         """Return the records as a job gets them: one row per record and owned window. Runs jobs."""
         work = self.work
         if self.lateness is not None and "watermark_ms" not in records.columns:
             reach = Interval(work.interval.start_ms, work.halo_end_ms)
-            timeline = self.lateness.timeline or load_timeline(work, reach)
+            timeline = self.lateness.timeline or load_timeline(work, reach, work.reader)
             records = records.transform(add_watermarks(work.spark, timeline, work.clock))
         elif self.lateness is None:
             records = records.withColumn("watermark_ms", int64_literal(MIN_MS))
@@ -121,7 +122,7 @@ class FixedWindows:
 
     def firings(self, records: DataFrame) -> DataFrame:
         """Return every pane that each window fired, in order."""
-        definition, firing_times = self.work.definition, self._firing_times()
+        definition, firing_times = self.work.definition, self._firing_times
         keys, aggregates = definition.source.key, spark_aggregates(definition)
         in_windows = self._add_timing(records, payload_columns(definition))
         first = aggregation.aggregate_on_time(in_windows, keys, aggregates).withColumns(
@@ -144,19 +145,20 @@ class FixedWindows:
         """
         start_ms, end_ms = latest_window_start(self.window)
         dropped = records.where((F.col("fate") == F.lit(Fate.DROPPED)) & self.work.owned_interval.hold(start_ms))
-        firing_times = self._firing_times()
+        firing_times = self._firing_times
         return dropped.withColumn("cleaned_up_at", firing_times.cleaned_up_at(firing_times.grid.number(end_ms)))
 
+    @cached_property
     def _firing_times(self) -> FiringTimeColumns:
         assert self.lateness is not None  # noqa: S101 - only a replay gets here
-        return self.lateness.firing_times
+        return FiringTimeColumns(self.work.spark, self.lateness.firing_times)
 
     def _fate(self) -> Column:
         """Return the fate of a record: quarantined, duplicate, or the timing in its latest window."""
         _, end_ms = latest_window_start(self.window)
         fate = F.lit(Fate.ON_TIME)
         if self.lateness is not None:
-            firing_times = self.lateness.firing_times
+            firing_times = self._firing_times
             number = firing_times.grid.number(end_ms)
             fate = timing_of(firing_times.is_fired(number), firing_times.is_cleaned_up(number), Fate.DROPPED)
         if self.window.has_gaps:
@@ -183,7 +185,7 @@ class FixedWindows:
         owned = in_windows.where(self.work.owned_interval.hold(F.col("window_start_ms")))
         if self.lateness is None:
             return owned.withColumn("timing", F.lit(Fate.ON_TIME))
-        firing_times = self._firing_times()
+        firing_times = self._firing_times
         number = firing_times.grid.number(F.col("window_end_ms"))
         timing = timing_of(firing_times.is_fired(number), firing_times.is_cleaned_up(number), EXPIRED)
         return owned.withColumn("timing", timing)

@@ -10,20 +10,24 @@ from backstream.definition import prepared, prepared_columns
 from backstream.definition.columns import key_columns, require_columns, value_columns
 from backstream.definition.loader import load_definition, resolve_raw_paths
 from backstream.definition.model import Definition
-from backstream.errors import BackstreamError, PlanError, SpecError, format_problems
+from backstream.errors import BackstreamError, PlanError
 from backstream.eventtime.instants import duration_text
+from backstream.installed_spark import require_queries
+from backstream.native.preparation.supported import reason_against_settings
 from backstream.native.supported import describe_engine, require_engine
 from backstream.quality.suites import require_valid_suite
 from backstream.runs.home import Home
 from backstream.source.columns import resolve_columns
 from backstream.source.files import list_source_files
 from backstream.source.footers import load_footers
+from backstream.source.old_spark import require_spark_reader
 from backstream.source.raw_files import RawFile, list_raw_files
-from backstream.source.raw_types import list_missing_paths, load_raw_types, plain_types
+from backstream.source.raw_types import load_raw_types, plain_types, require_raw_columns
 from backstream.source.reader import UnreadableError
 from backstream.source.text_files import require_known_compressions
 from backstream.workflow.inputs.prepare import list_parquet_to_prepare
 from backstream.workflow.inputs.raw_source import RawSource
+from backstream.workflow.plan.shared_home import require_runner
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,10 @@ def _find_files(checked: CheckedDefinition, home: Home) -> CheckedDefinition:
             source.require_columns()
             files += source.files
             if source.is_local:
-                require_known_compressions(single.source, (file.path for file in source.files))
+                paths = [file.path for file in source.files]
+                require_known_compressions(single.source, paths)
+                if reason_against_settings(single, single.source):
+                    require_spark_reader(single.source, paths, checked.place)
     reason = prepared.reason_to_prepare(definition)
     if reason is None and list_parquet_to_prepare(definition, checked.place):
         reason = "a time or a column of the files needs it"
@@ -113,22 +120,27 @@ def _check_types(checked: CheckedDefinition, home: Home) -> CheckedDefinition:
         return _check_raw_types(checked, definition, home)
     files = list_source_files(definition.source, checked.place)
     shapes = load_footers(files, definition, home).inspect().shapes
-    return _check_columns(checked, definition, resolve_columns(shapes, definition, checked.place).types)
+    types = resolve_columns(shapes, definition, checked.place).types
+    require_runner(definition, definition.backfill.mode, types, files, checked.place)
+    return _check_columns(checked, definition, types)
 
 
 def _check_raw_types(checked: CheckedDefinition, definition: Definition, home: Home) -> CheckedDefinition:
     """Check the columns by the declared types, or those in the first file; Spark knows the others."""
     for single in prepared.list_single_sources(definition):
+        if reason := reason_against_settings(single, single.source):
+            reason = prepared.reason_to_convert(single) if single.source.format == "parquet" else reason
+            require_queries(f"prepare the files of {definition.name}: {reason}", checked.place)
         if code := prepared.transformation(single.source):
             code.load_function(1)  # it must exist; its columns are known after it has run
         if single.source.name and _has_known_types(single):
             paths = [file.path for file in list_raw_files(single.source, checked.place)]
             place = f"{checked.place}, {single.source.name}"
-            _require_paths(single, _load_first_types(single, paths, place), place)
+            require_raw_columns(single, _load_first_types(single, paths, place), place)
     if not _has_known_types(definition):
         return checked
     raw = _load_first_types(definition, checked.files, checked.place)
-    _require_paths(definition, raw, checked.place)
+    require_raw_columns(definition, raw, checked.place)
     types = plain_types(definition, raw)
     if types is None:
         return checked
@@ -154,18 +166,6 @@ def _load_first_types(definition: Definition, paths: Sequence[str], place: str) 
         raise PlanError(damages[0].explain(place))
     msg = f"no file has columns, e.g., {paths[0]} ({place}, source.path)\n\nhint: add a file with a record"
     raise PlanError(msg)
-
-
-def _require_paths(definition: Definition, raw: Mapping[str, str], place: str) -> None:
-    """Check that the files have the columns and fields that a definition needs.
-
-    Raises:
-        SpecError: with each that is missing.
-    """
-    if missing := list_missing_paths(definition, raw):
-        problems = [f"the definition uses {path!r}, which is not a column" for path in missing]
-        hint = f"\n\nhint: the source has {', '.join(list(raw)[:20])}"
-        raise SpecError(format_problems("problems", problems, place) + hint)
 
 
 def _has_known_types(definition: Definition) -> bool:

@@ -19,8 +19,10 @@ from backstream.definition.folder import list_definition_files
 from backstream.definition.loader import load_definition
 from backstream.errors import BackstreamError, SpecError
 from backstream.eventtime.instants import SECOND_MS
-from backstream.lake.catalog import open_catalog_for_reading, try_new_table
+from backstream.installed_spark import QUERIES_SINCE, find_older_spark
+from backstream.lake.catalog import open_catalog_for_reading
 from backstream.lake.catalog_address import CatalogAddress
+from backstream.lake.catalog_history import ask_history
 from backstream.lake.storage import Warehouse, filesystem_of
 from backstream.runs.home import Home, definitions_folders
 from backstream.runs.settings import find_project, misspelt_variables
@@ -67,7 +69,13 @@ def _check_python(part: str) -> Iterator[Finding]:
         yield fail(part, f"must be 3.11, 3.12, or 3.13, got {text}", "install backstream into another environment")
 
 
+_LOCAL = "native tasks run in processes of this machine; what only Spark can do is refused"
+
+
 def _check_java(part: str) -> Iterator[Finding]:
+    if find_java() is None:
+        yield warn(part, f"no Java: {_LOCAL}", "install a Java 17 runtime, and set JAVA_HOME to its folder")
+        return
     require_java()
     yield ok(part, str(find_java()))
 
@@ -75,12 +83,15 @@ def _check_java(part: str) -> Iterator[Finding]:
 def _check_spark(part: str) -> Iterator[Finding]:
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
-        yield fail(part, "pyspark is not installed", "pip install 'backstream[spark]'")
+        yield warn(part, f"pyspark is not installed: {_LOCAL}", "pip install 'backstream[spark]'")
         return
     found = find_overwritten_spark()
     folder = found.folder if found else Path(spec.origin).parent
     if not (folder / "jars").is_dir():
         yield fail(part, f"no jars in {folder}: it is pyspark-client", "pip install 'backstream[spark]'")
+    elif old := find_older_spark(QUERIES_SINCE):
+        text = f"{old} only runs tasks of the native engine"
+        yield warn(part, text, f"pip install 'pyspark>={QUERIES_SINCE},<4.4'")
     elif found is None:
         yield ok(part, f"{version('pyspark')}, heap {driver_heap().description}")
     elif found.archive.is_file():
@@ -146,8 +157,10 @@ def _check_stored_home(part: str, home: Home) -> Iterator[Finding]:
 def _check_catalog(part: str, home: Home) -> Iterator[Finding]:
     with open_catalog_for_reading(home) as catalog:
         catalog.list_namespaces()
-    try_new_table(home)
+    history = ask_history(home)
     yield ok(part, CatalogAddress.from_home(home).display_text)
+    if history.notice:
+        yield warn(part, history.notice)
 
 
 def _check_warehouse(part: str, home: Home) -> Iterator[Finding]:

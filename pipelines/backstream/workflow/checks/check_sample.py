@@ -23,6 +23,7 @@ from backstream.eventtime.watermark_sources import compute_watermarks
 from backstream.eventtime.watermarks import WatermarkEvent, Watermarks
 from backstream.eventtime.window_operator import Pane, WindowResults, fire_windows
 from backstream.eventtime.windows import TimeWindow
+from backstream.installed_spark import require_queries
 from backstream.native.supported import require_engine
 from backstream.runs.home import Home
 from backstream.runs.input_files import ImplausibleTimes, InexactNumbers
@@ -38,6 +39,7 @@ from backstream.spark.user_functions import register_functions
 from backstream.workflow.inputs.prepare import list_parquet_to_prepare
 from backstream.workflow.inputs.raw_source import RawSource
 from backstream.workflow.inputs.side_inputs import load_side_inputs
+from backstream.workflow.runners import SparkRunner
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,6 +91,7 @@ def check_sample(spark: SparkSession, path: Path, limit: int, home: Home) -> Che
     """
     place = str(path)
     definition = resolve_raw_paths(load_definition(path), home)
+    require_queries(f"read a sample of {definition.name}", place)
     if not _must_prepare(definition, place):
         files = _spread(list_source_files(definition.source, place).paths)
         return _check_files(spark, definition, definition, place, files, max(1, limit // len(files)))
@@ -117,9 +120,10 @@ def _prepare_sample(
     """Prepare the first records of some raw files, wherever they are, and return their inexact numbers."""
     source = listed.settle(lambda files: files)
     files = _spread(source.files)
+    runner = SparkRunner(lambda: spark)
     with (
-        source.local_files(files, folder, lambda: spark) as local,
-        load_side_inputs(source.definition, home, source.where, lambda: spark, folder) as sides,
+        source.local_files(files, folder, runner) as local,
+        load_side_inputs(source.definition, home, source.where, runner, folder) as sides,
     ):
         preparation = source.preparation(local, sides.rows)
         paths = sorted(local.paths[file] for file in files)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from backstream.definition.columns import source_columns
 from backstream.definition.loader import load_definition, resolve_raw_paths
@@ -33,14 +33,13 @@ from backstream.source.prepared import (
     SourceListing,
 )
 from backstream.source.raw_files import RawFile, list_raw_files
+from backstream.source.raw_types import require_columns_of_files
 from backstream.text import text_logger
 from backstream.workflow.inputs.prepared_batches import PreparedFiles, prepare_batches
 from backstream.workflow.inputs.raw_source import RawSource, copy_source, must_convert
 from backstream.workflow.inputs.side_inputs import load_side_inputs, pin_side_inputs
 from backstream.workflow.plan.shared_home import require_stored_source
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from backstream.workflow.runners import Runner
 
 log = text_logger(__name__)
 
@@ -48,7 +47,7 @@ log = text_logger(__name__)
 def prepare_source(
     definition_path: Path,
     home: Home,
-    spark: Callable[[], SparkSession],
+    runner: Runner,
     note: Callable[[str], None] = log.info,
     needed: Interval | None = ALL_TIMES,
 ) -> PreparedFiles | None:
@@ -59,7 +58,7 @@ def prepare_source(
     Args:
         definition_path: the TOML file.
         home: the folder that holds all state.
-        spark: returns the session; called only if there is something to prepare.
+        runner: runs the work; it is used only if there is something to prepare.
         note: receives a line before the work starts, and one after it.
         needed: the event times that the caller needs; those that earlier calls needed are always included. None:
             no others.
@@ -79,11 +78,11 @@ def prepare_source(
             return None
     is_single = not definition.source.parts
     if is_single and is_copied(definition, home) and not must_convert(definition, home, where):
-        copied = copy_source(definition, home, where, spark, note)
+        copied = copy_source(definition, home, where, runner, note)
         return None if copied is None else PreparedFiles(copied, BatchCounts(0, 0, 0, 0))
     is_needed = reason_to_prepare(definition) is not None
     results = [
-        _prepare_single_source(_Request(single, where, home, spark, note, needed), is_needed=is_needed)
+        _prepare_single_source(_Request(single, where, home, runner, note, needed), is_needed=is_needed)
         for single in list_single_sources(definition)
     ]
     done = [result for result in results if result is not None]
@@ -96,7 +95,7 @@ class _Request(NamedTuple):
     definition: Definition
     where: str
     home: Home
-    spark: Callable[[], SparkSession]
+    runner: Runner
     note: Callable[[str], None]
     needed: Interval | None
 
@@ -119,10 +118,12 @@ def _prepare_single_source(request: _Request, *, is_needed: bool) -> PreparedFil
             listing.write(prepared.folder)
             source.write_state(prepared.folder)
             return None
+        if source.is_local and definition.source.transform is None:
+            require_columns_of_files(definition, (file.path for file in files), where)
         size_mb = sum(file.size_bytes for file in files) / 1e6
         note(f"preparing {len(files):,} new files of {name}, {size_mb:,.1f} MB")
-        with load_side_inputs(definition, home, where, request.spark, prepared.folder) as sides:
-            result = prepare_batches(prepared, files, source, sides, request.spark())
+        with load_side_inputs(definition, home, where, request.runner, prepared.folder) as sides:
+            result = prepare_batches(prepared, files, source, sides, request.runner)
         prepared.remove_batches(changes.outdated)
         listing.write(prepared.folder)
         source.write_state(prepared.folder)

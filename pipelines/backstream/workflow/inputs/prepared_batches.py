@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -20,13 +21,12 @@ from backstream.source.prepared import BatchCounts, PreparedBatch, PreparedSourc
 from backstream.source.raw_files import RawFile
 from backstream.workflow.inputs.raw_source import RawSource
 from backstream.workflow.inputs.side_inputs import LoadedInputs
+from backstream.workflow.runners import Runner
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from backstream.spark.preparation.native_files import NativeFiles
+    from backstream.chunks.preparation.native_files import NativeFiles
+    from backstream.chunks.preparation.settings import Preparation
     from backstream.spark.preparation.raw_records import DamagedFileError
-    from backstream.spark.preparation.settings import Preparation
 
 _AT_ONCE = 2
 """Number of batches that are prepared at the same time: one is read while Spark plans the other."""
@@ -93,7 +93,7 @@ def prepare_batches(
     files: Sequence[RawFile],
     source: RawSource,
     sides: LoadedInputs,
-    spark: SparkSession,
+    runner: Runner,
 ) -> PreparedFiles:
     """Prepare raw files, and add a batch for each group of them.
 
@@ -101,21 +101,22 @@ def prepare_batches(
         SpecError: when an expression or a column of the source is wrong.
         DamagedFileError: when a file is damaged, and the definition does not skip it.
     """
-    from backstream.spark.session import ship_package
-
     code = transformation(source.definition.source)
     if code is not None:
+        from backstream.spark.session import ship_package
+
+        spark = runner.session(f"source.transform is your own code ({source.where})")
         ship_package(spark.sparkContext, code.target)
 
     made_with = _digest_of_code(source.definition, sides)
 
     def prepare_batch(batch: Sequence[RawFile]) -> PreparedFiles:
         with (
-            source.local_files(batch, prepared.folder, lambda: spark) as local,
+            source.local_files(batch, prepared.folder, runner) as local,
             prepared.new_batch() as draft,
         ):
             preparation = source.preparation(local, sides.rows)
-            result, skipped = _prepare_batch(spark, preparation, local.paths, draft)
+            result, skipped = _prepare_batch(runner, preparation, local.paths, draft)
             periods = FolderPeriods(source.definition.source, source.where)
             is_promised = source.definition.source.partition_filter is not None
             misplaced = periods.find_misplaced(draft) if is_promised else []
@@ -133,6 +134,7 @@ def prepare_batches(
             )
             return result
 
+    runner.tasks()  # it starts once, and in this thread, which knows a session that is already active
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return PreparedFiles.sum(list(pool.map(prepare_batch, split_into_batches(files))))
 
@@ -145,20 +147,22 @@ def _digest_of_code(definition: Definition, sides: LoadedInputs) -> str:
 
 
 def _prepare_batch(
-    spark: SparkSession, preparation: Preparation, paths: Mapping[RawFile, str], draft: Path
+    runner: Runner, preparation: Preparation, paths: Mapping[RawFile, str], draft: Path
 ) -> tuple[PreparedFiles, list[SkippedFile]]:
     """Prepare raw files, given with their local paths; return the result, and the damaged files that are left out.
 
     Raises:
         DamagedFileError: when a file is damaged, and the definition does not skip it.
     """
+    from backstream.chunks.preparation.native_files import prepare_native_files
     from backstream.native.preparation.prepared_files import join_unreadable_files
-    from backstream.spark.preparation.native_files import prepare_native_files
 
     scratch = draft.with_name(f"{draft.name}-native")
     try:
-        native = prepare_native_files(spark, preparation, sorted({*paths.values()}), scratch)
-        counts, skipped, inexact = _prepare_with_spark(spark, paths, native, draft)
+        native = prepare_native_files(
+            runner.tasks(), partial(_find_folder_types, runner), preparation, sorted({*paths.values()}), scratch
+        )
+        counts, skipped, inexact = _prepare_with_spark(runner, paths, native, draft)
         outputs = [output.rename(draft / output.name) for output in native.outputs]
         if counts.unreadable:
             join_unreadable_files(draft, outputs)
@@ -174,15 +178,28 @@ def _prepare_batch(
     ), skipped
 
 
+def _find_folder_types(
+    runner: Runner, preparation: Preparation, paths: Sequence[str], names: Container[str]
+) -> Mapping[str, str]:
+    from backstream.spark.preparation.folder_types import find_folder_types
+
+    spark = runner.session(f"columns of the source are in the names of its folders ({preparation.where})")
+    return find_folder_types(spark, preparation, paths, names)
+
+
 def _prepare_with_spark(
-    spark: SparkSession, paths: Mapping[RawFile, str], native: NativeFiles, draft: Path
+    runner: Runner, paths: Mapping[RawFile, str], native: NativeFiles, draft: Path
 ) -> tuple[BatchCounts, list[SkippedFile], tuple[InexactNumbers, ...]]:
     """Prepare the raw files and lines that remain; return the counts, the files left out, and inexact numbers."""
+    remaining = {*paths.values()}.difference(native.paths)
+    if not remaining and native.remaining.line_files is None:
+        draft.mkdir(parents=True)
+        return BatchCounts(0, 0, 0, 0), [], ()
     from backstream.spark.preparation.prepare import prepare_files
     from backstream.spark.preparation.raw_records import DamagedFileError
 
-    remaining = {*paths.values()}.difference(native.paths)
-    skipped: list[SkippedFile] = []
+    path, reason = next(iter({**native.reasons, **native.line_reasons}.items()))
+    spark, skipped = runner.session(f"{reason}, in {path}"), list[SkippedFile]()
     while True:
         left_out = {file.path for file in skipped}
         readable = sorted(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from backstream.definition.columns import source_columns
 from backstream.definition.model import Definition
@@ -28,12 +28,11 @@ from backstream.source.prepared import PreparedSource, SourceListing
 from backstream.source.raw_files import RawFile, list_raw_files, list_source
 from backstream.source.wildcards import split_pattern
 from backstream.storage.object_stores import StoreAccess
+from backstream.workflow.runners import Runner
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
+    from backstream.chunks.preparation.settings import Preparation
     from backstream.lake.source_tables import SourceTableState, TableFiles
-    from backstream.spark.preparation.settings import Preparation
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +117,9 @@ class RawSource:
         files: Sequence[RawFile],
         target_of: Callable[[RawFile], Path],
         columns: Sequence[str] | None,
-        spark: Callable[[], SparkSession],
+        runner: Runner,
     ) -> None:
-        """Copy raw files to local paths: those of a table by hard links if possible, others in Spark tasks.
+        """Copy raw files to local paths: those of a table by hard links if possible, others in native tasks.
 
         Raises:
             PlanError: when a file was removed.
@@ -137,9 +136,9 @@ class RawSource:
             for file in files
         ]
         if remaining := [task for task in tasks if not _link(task)]:
-            from backstream.spark.fetch import fetch_files
+            from backstream.chunks.fetch import fetch_files
 
-            self._require_fetched(fetch_files(spark(), remaining))
+            self._require_fetched(fetch_files(runner.tasks(), remaining))
 
     def _require_fetched(self, results: Iterable[FetchResult]) -> None:
         for result in results:
@@ -149,9 +148,9 @@ class RawSource:
                 msg = f"cannot copy input file {result.path}: {result.error} ({self.where}, source.path)"
                 raise (PlanError if result.is_deleted else StorageError)(msg)
 
-    def preparation(self, local: LocalFiles, side_inputs: Mapping[str, DataFrame]) -> Preparation:
+    def preparation(self, local: LocalFiles, side_inputs: Mapping[str, Any]) -> Preparation:
         """Return the settings by which Spark prepares local files of the source."""
-        from backstream.spark.preparation.settings import Preparation
+        from backstream.chunks.preparation.settings import Preparation
 
         return Preparation(
             local.definition,
@@ -163,16 +162,14 @@ class RawSource:
         )
 
     @contextmanager
-    def local_files(
-        self, files: Sequence[RawFile], folder: Path, spark: Callable[[], SparkSession]
-    ) -> Iterator[LocalFiles]:
+    def local_files(self, files: Sequence[RawFile], folder: Path, runner: Runner) -> Iterator[LocalFiles]:
         """Yield files that Spark can read during the block; copies are removed at its end."""
         if self.is_local:
             yield LocalFiles(self.definition, {file: file.path for file in files})
             return
         scratch = folder.with_name(f"{folder.name}-fetched-{uuid.uuid4().hex[:12]}")
         try:
-            self.fetch(files, lambda file: scratch / _local_name(file.path), None, spark)
+            self.fetch(files, lambda file: scratch / _local_name(file.path), None, runner)
             roots = tuple(
                 str(scratch / _local_name(split_pattern(path)[0])) for path in self.definition.source.paths
             )
@@ -203,7 +200,7 @@ class LocalFiles:
 
 
 def copy_source(
-    definition: Definition, home: Home, where: str, spark: Callable[[], SparkSession], note: Callable[[str], None]
+    definition: Definition, home: Home, where: str, runner: Runner, note: Callable[[str], None]
 ) -> int | None:
     """Copy the new files of a source that both engines can read once they are local.
 
@@ -219,7 +216,7 @@ def copy_source(
             size_mb = sum(file.size_bytes for file in new_files) / 1e6
             number = "1 new file" if len(new_files) == 1 else f"{len(new_files):,} new files"
             note(f"copying {number} of {definition.name}, {size_mb:,.1f} MB")
-            source.fetch(new_files, copies.path_of, source_columns(definition), spark)
+            source.fetch(new_files, copies.path_of, source_columns(definition), runner)
         if new_files or others:
             copies.write_raw_files(source.files)
         copies.remove(others)

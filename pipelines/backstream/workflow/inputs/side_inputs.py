@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
@@ -19,9 +19,10 @@ from backstream.runs.home import Home
 from backstream.runs.input_files import PinnedInput
 from backstream.runs.plan import Plan
 from backstream.workflow.inputs.raw_source import RawSource
+from backstream.workflow.runners import Runner
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ def pin_side_inputs(definition: Definition, home: Home, where: str) -> dict[str,
 
 @contextmanager
 def load_side_inputs(
-    definition: Definition, home: Home, where: str, spark: Callable[[], SparkSession], scratch: Path
+    definition: Definition, home: Home, where: str, runner: Runner, scratch: Path
 ) -> Iterator[LoadedInputs]:
     """Yield the rows of the side inputs; they can be read during the block.
 
@@ -56,7 +57,7 @@ def load_side_inputs(
         definition: the definition, with absolute paths.
         home: the folder that holds all state.
         where: the file of the definition, for messages.
-        spark: returns the session.
+        runner: has the session.
         scratch: the folder beside which files that are not local are copied.
 
     Raises:
@@ -75,13 +76,13 @@ def load_side_inputs(
                 listed = open_inputs.enter_context(RawSource.open(as_source_of(side, definition), home, where))
                 pinned[name] = _pin(listed)
                 folder = scratch.with_name(f"{scratch.name}-{name}")
-                local = open_inputs.enter_context(listed.local_files(listed.files, folder, spark))
+                local = open_inputs.enter_context(listed.local_files(listed.files, folder, runner))
                 text = folder.with_name(f"{folder.name}-text")
                 open_inputs.callback(shutil.rmtree, text, ignore_errors=True)
                 paths = sorted(local.paths.values())
-                rows[name] = load_side_input(
-                    spark(), side, local.definition.source, paths, text, f"{where}, inputs.{name}"
-                )
+                spark = runner.session(f"inputs.{name} is an argument of your code ({where})")
+                place = f"{where}, inputs.{name}"
+                rows[name] = load_side_input(spark, side, local.definition.source, paths, text, place)
         yield LoadedInputs(rows, pinned)
 
 

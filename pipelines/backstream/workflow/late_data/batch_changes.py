@@ -42,10 +42,11 @@ class SliceChange(NamedTuple):
 
 
 class Move(NamedTuple):
-    """The path that a file had before, and whether it was renamed or compressed."""
+    """The path that a file had before, whether it was renamed or compressed, and its records now."""
 
     path_before: str
     change: ChangeKind
+    records: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ def compare_batches(
     return BatchChanges(
         files,
         {
-            path: move if path not in named else Move(move.path_before, ChangeKind.CHANGED)
+            path: move if path not in named else move._replace(change=ChangeKind.CHANGED)
             for path, move in moves.items()
         },
     )
@@ -279,7 +280,11 @@ def _find_moves(slices: _Slices, names: _Names) -> dict[str, Move]:
     pairs = _pair_names(gone, come)
     pairs |= _pair_contents(contents, gone - {*pairs.values()}, come - pairs.keys())
     return {
-        path: Move(before, ChangeKind.COMPRESSED if _without_compression(path) == before else ChangeKind.RENAMED)
+        path: Move(
+            before,
+            ChangeKind.COMPRESSED if _without_compression(path) == before else ChangeKind.RENAMED,
+            sum(records for _, records, _ in contents[path]),
+        )
         for path, before in pairs.items()
         if contents[before] or contents[path]
     }

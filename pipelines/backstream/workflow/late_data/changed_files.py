@@ -84,10 +84,14 @@ class CurrentInputs:
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """The change of a file of the user, and the path that it had before, if that is another one."""
+    """The change of a file of the user, and the path that it had before, if that is another one.
+
+    `records` is the number of records of a file that was only renamed or compressed.
+    """
 
     kind: ChangeKind
     path_before: str | None = None
+    records: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +216,7 @@ class InputComparison:
             | {file.path: FileChange(file.change, _path_before(batches, file.path)) for file in changed},
             moves
             | {
-                path: FileChange(move.change, move.path_before)
+                path: FileChange(move.change, move.path_before, move.records)
                 for path, move in batches.moves.items()
                 if path not in paths
             },
@@ -297,7 +301,7 @@ def _find_renamed(removed: Sequence[UserFile], added: Sequence[UserFile]) -> dic
     paths = [{file.raw.path for file in side} for side in (removed, added)]
     gone = {file.content: file.raw.path for file in removed if file.raw.path not in paths[1] and file.input.rows}
     return {
-        file.raw.path: FileChange(ChangeKind.RENAMED, gone.pop(file.content))
+        file.raw.path: FileChange(ChangeKind.RENAMED, gone.pop(file.content), file.input.rows)
         for file in added
         if file.raw.path not in paths[0] and file.content in gone
     }

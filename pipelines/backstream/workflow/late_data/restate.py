@@ -11,7 +11,7 @@ from backstream.definition.loader import load_definition, resolve_paths
 from backstream.definition.model import Definition
 from backstream.eventtime.instants import DAY_MS
 from backstream.eventtime.intervals import Interval
-from backstream.lake.ledger import list_runs
+from backstream.lake.run_rows import list_runs
 from backstream.runs.allowed_ranges import round_to_days
 from backstream.runs.home import Home, RunFolder
 from backstream.runs.plan import InputFile, Mode

@@ -75,7 +75,12 @@ class Staleness:
             "published_days": self.published_days,
             "stale_days": [_day_json(day, self.changes) for day in self.days],
             "moved_files": [
-                {"path": path, "path_before": move.path_before, "change": move.kind.value}
+                {
+                    "path": path,
+                    "path_before": move.path_before,
+                    "change": move.kind.value,
+                    "records": move.records,
+                }
                 for path, move in sorted(self.moves.items())
             ],
             "definition_changes": [
@@ -83,6 +88,16 @@ class Staleness:
                 for change in self.definition_changes
             ],
         }
+
+
+def list_moves(moves: Mapping[str, FileChange]) -> list[str]:
+    """Return the files that were only renamed or compressed, at most three of them."""
+    texts = [
+        f"{move.kind}: {move.path_before} is now {path}, with the same {count_of(move.records or 0, 'record')}"
+        for path, move in sorted(moves.items())[:_FILES_SHOWN]
+    ]
+    more = len(moves) - _FILES_SHOWN
+    return [*texts, f"and {count_of(more, 'more renamed or compressed file')}"] if more > 0 else texts
 
 
 def list_reasons(days: Sequence[StaleDay], changes: Mapping[str, FileChange]) -> list[str]:

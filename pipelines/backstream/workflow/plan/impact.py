@@ -9,8 +9,9 @@ from typing import Any
 
 from backstream.eventtime.instants import DAY_MS
 from backstream.eventtime.intervals import Interval
-from backstream.lake.ledger import RunRow, list_runs
+from backstream.lake.ledger import RunRow
 from backstream.lake.published_windows import load_published_windows
+from backstream.lake.run_rows import list_runs
 from backstream.lake.scans import count_rows
 from backstream.runs.home import Home
 from backstream.runs.plan import Plan

@@ -9,8 +9,8 @@ from typing import Any
 from backstream.definition.changed_keys import ChangedKeys
 from backstream.definition.loader import parse_definition
 from backstream.errors import BackstreamError
-from backstream.lake.ledger import list_runs
 from backstream.lake.published_windows import load_published_windows
+from backstream.lake.run_rows import list_runs
 from backstream.runs.home import Home
 from backstream.runs.plan import Plan
 from backstream.runs.store import Runs

@@ -40,7 +40,12 @@ from backstream.workflow.plan.other_definitions import describe_other_definition
 from backstream.workflow.plan.plan_request import PlanRequest, RunScope
 from backstream.workflow.plan.removed_files import find_removed_files, write_files_read
 from backstream.workflow.plan.run_tables import plan_run_tables
-from backstream.workflow.plan.shared_home import require_native_tasks, require_stored_source, require_stored_tables
+from backstream.workflow.plan.shared_home import (
+    require_native_tasks,
+    require_runner,
+    require_stored_source,
+    require_stored_tables,
+)
 
 log = text_logger(__name__)
 
@@ -126,6 +131,7 @@ def _to_plan(request: PlanRequest, scope: RunScope, source: _RunSource, definiti
         chunks=cut_chunks(scope, source.inputs, source.index),
         tables=tables.planned,
         base_snapshots=tables.base_snapshots,
+        base_files=tables.base_files,
         element_ids=tables.element_ids,
         triggered_by=request.trigger,
         reason=reason_with_unsealed(request.reason, days),
@@ -173,6 +179,7 @@ def _load_source(scope: RunScope) -> _RunSource:
     files = split_damaged_files(footers, ReadRequest(definition, scope.mode, reach, place), scope.home)
     columns = resolve_columns(footers.shapes, definition, place)
     require_engine(definition, columns.types, place)
+    require_runner(definition, scope.mode, columns.types, listed, place)
     require_native_tasks(definition, scope.mode, columns.types, listed, scope.home, place)
     implausible = find_implausible_times(scope.raw, definition.source.paths, files.inputs, footers.times)
     return _RunSource(listed, files, columns, _load_index(scope, files.inputs), implausible)

@@ -7,15 +7,18 @@ from typing import NamedTuple
 
 from backstream.definition.columns import key_columns, value_columns
 from backstream.definition.model import Definition
-from backstream.lake.catalog import open_catalog_for_reading
+from backstream.lake.catalog import open_catalog_for_reading, open_catalog_for_writing
+from backstream.lake.catalog_history import load_history
 from backstream.lake.publication.ownership import TableOwner, list_former_tables, require_ownable
-from backstream.lake.publication.planned_tables import plan_element_ids, plan_tables
+from backstream.lake.publication.planned_tables import create_missing_tables, plan_element_ids, plan_tables
 from backstream.lake.publication.range_copies import plan_target
 from backstream.lake.publication.target_table import TargetTable
+from backstream.lake.storage import Warehouse
 from backstream.runs.plan import Mode, PlannedTable, definition_id
 from backstream.runs.table_schemas import (
     METRICS_TABLE,
     QUARANTINE_TABLE,
+    WINDOWS,
     WITHHELD_TABLE,
     Table,
     dropped_table,
@@ -37,30 +40,37 @@ _RENAMED = (
 
 
 class RunTables(NamedTuple):
-    """The tables that a run writes, their current snapshots, and the field ids of list elements, by suffix."""
+    """The tables that a run writes, their states (see `Plan`), and the field ids of list elements, by suffix."""
 
     planned: dict[str, PlannedTable]
     base_snapshots: dict[str, int | None]
+    base_files: dict[str, str]
     element_ids: dict[str, dict[str, int]]
 
 
 def plan_run_tables(scope: RunScope, owner: TableOwner, types: Mapping[str, str]) -> RunTables:
-    """Return the tables that the run writes; nothing is created.
+    """Return the tables that the run writes; missing ones are created only if their catalog chooses the locations.
 
     Raises:
         PlanError: when a table does not fit or belongs to another definition.
     """
     name = scope.definition.name
-    with open_catalog_for_reading(scope.home) as catalog:
+    chooses = not Warehouse.from_home(scope.home).is_given
+    with (open_catalog_for_writing if chooses else open_catalog_for_reading)(scope.home) as catalog:
         require_ownable(catalog, owner)
         for former in list_former_tables(catalog, owner):
             log.warning(_RENAMED, scope.place, name, former, name)
         wanted = _list_tables(scope.definition, types, scope.mode)
-        planned, bases = plan_tables(catalog, name, wanted)
+        if chooses:
+            create_missing_tables(catalog, owner, wanted, scope.definition.model_dump(), scope.definition.row_key)
+        interval = None if load_history(scope.home).snapshots else scope.interval
+        planned, bases, digest = plan_tables(catalog, name, wanted, interval)
+        files = {WINDOWS: digest}
         if section := scope.definition.publish:
             target, writer = TargetTable(**section.model_dump()), definition_id(owner.definition)
-            bases |= plan_target(catalog, target, wanted[0].columns, writer)
-        return RunTables(planned, bases, plan_element_ids(catalog, name, wanted))
+            base = plan_target(catalog, target, wanted[0].columns, writer, interval)
+            bases[target.table], files[target.table] = base
+        return RunTables(planned, bases, files if interval else {}, plan_element_ids(catalog, name, wanted))
 
 
 def _list_tables(definition: Definition, types: Mapping[str, str], mode: Mode) -> list[Table]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from backstream.chunks.engine_choice import needs_spark_error, reason_for_spark
 from backstream.definition.model import Definition
 from backstream.definition.prepared import list_paths, list_single_sources, reason_to_convert
 from backstream.errors import SpecError
 from backstream.eventtime.windows import Session
-from backstream.native.supported import reason_not_native
+from backstream.installed_spark import require_queries
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode, PlannedTable
 from backstream.source.files import SourceFiles
@@ -38,8 +39,25 @@ def require_native_tasks(
     Raises:
         SpecError: naming the part of the definition that needs Spark's own readers or writers.
     """
-    if not home.is_shared:
-        _require(definition, home, where, _list_engine_reasons(definition, mode, columns, files))
+    if home.is_shared:
+        return
+    if isinstance(definition.window.spec(), Session):
+        _require(definition, home, where, iter(["tasks exchange parts of sessions on a disk"]))
+    _require(definition, home, where, _list_engine_reasons(definition, mode, columns, files))
+
+
+def require_runner(
+    definition: Definition, mode: Mode, columns: Mapping[str, str], files: SourceFiles, where: str
+) -> None:
+    """Check that the runner of a definition, and the installed Spark, can do their part of the work of a run.
+
+    Raises:
+        SpecError: naming the part of the definition that needs Spark, or a newer one.
+    """
+    if reason := next(_list_engine_reasons(definition, mode, columns, files), None):
+        if definition.backfill.runner == "local":
+            raise needs_spark_error(reason, where)
+        require_queries(f"run {definition.name}: {reason}", where)
 
 
 def require_stored_tables(
@@ -102,20 +120,8 @@ def _list_source_reasons(definition: Definition, home: Home) -> Iterator[str]:
 def _list_engine_reasons(
     definition: Definition, mode: Mode, columns: Mapping[str, str], files: SourceFiles
 ) -> Iterator[str]:
-    if definition.backfill.engine == "spark":
-        yield 'backfill.engine is "spark"'
-    if reason := reason_not_native(definition, columns):
+    if reason := reason_for_spark(definition, columns, mode):
         yield reason
-    if isinstance(definition.window.spec(), Session):
-        yield "Spark finds the ends of sessions"
-    if definition.derive_after:
-        yield "Spark computes [derive_after]"
-    if definition.having:
-        yield "Spark evaluates [having]"
-    if mode is Mode.REPLAY and definition.backfill.keep_firings:
-        yield "Spark computes the firings (backfill.keep_firings)"
-    if mode is Mode.REPLAY and not definition.emission.is_in_index:
-        yield "Spark computes these watermarks from all records ([watermark])"
     first = files.paths[0]
     with Stores.from_environment().open_file(first) as stream:
         if not is_readable_in_place(first, definition.source, list_paths(definition), stream):

@@ -16,6 +16,7 @@ from backstream.lake.catalog import open_catalog_for_reading
 from backstream.lake.catalog_address import table_identifier
 from backstream.lake.diff import ADDED, CHANGED, REMOVED, WINDOW, diff_rows
 from backstream.lake.scans import list_files, pair_files_by_day, scan_files
+from backstream.lake.storage import plain_path
 from backstream.native.key_sample import IS_NEW, keep_sampled_keys, read_sampled_keys
 from backstream.native.raw_input import RawInput
 from backstream.runs.home import Home
@@ -140,7 +141,7 @@ def load_published_sample(home: Home, raw: RawInput, share: float) -> pa.Table |
 
 def _read_local_files(table: Table, files: Sequence[DataFile], raw: RawInput, share: float) -> pa.Table | None:
     """Return the rows of the sampled keys, read by DuckDB; None if it cannot: files in a store, or other types."""
-    paths = [file.file_path.removeprefix("file://") for file in files]
+    paths = [plain_path(file.file_path) for file in files]
     if not paths or not all(path.startswith("/") for path in paths):
         return None
     columns = [(field.field_id, field.name, str(field.field_type)) for field in table.schema().fields]

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
+from backstream.chunks.engine_choice import reason_for_spark
 from backstream.definition.prepared import reason_to_prepare
 from backstream.errors import BackstreamError, PlanError, SpecError
-from backstream.lake.ledger import list_runs
 from backstream.lake.published_windows import load_published_windows
+from backstream.lake.run_rows import list_runs
 from backstream.native.key_sample import KeySample, draw_key_sample, mark_new_records
 from backstream.native.raw_input import RawInput
 from backstream.native.task import duckdb_type
@@ -32,16 +33,12 @@ from backstream.workflow.preview.changed_rows import (
     load_published_sample,
 )
 from backstream.workflow.preview.computation import (
+    StartSpark,
     compute_sampled_rows,
     list_sampled_columns,
     needed_span,
-    reason_for_spark,
 )
 from backstream.workflow.preview.preview_result import Preview, RunCost, preview_text, summary_text
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 _DEFAULT_SHARE = 0.01
 _MIN_KEYS = 50
@@ -51,14 +48,12 @@ _TASKS = 5
 """Airflow's tasks of a run besides those of Spark jobs: plan, audit, approve, publish, and report."""
 
 
-def preview_run(
-    request: PlanRequest, start_spark: Callable[[], SparkSession], share: float | None = None
-) -> Preview:
+def preview_run(request: PlanRequest, start_spark: StartSpark, share: float | None = None) -> Preview:
     """Return the changes that a run would publish, and its cost.
 
     Args:
         request: the range with its options.
-        start_spark: starts Spark; it is called only if DuckDB cannot compute the definition.
+        start_spark: starts Spark for a reason; it is called only if DuckDB cannot compute the definition.
         share: the share of the keys, above 0 and up to 1. None: 1%, or more if these are fewer than `_MIN_KEYS`.
 
     Raises:
@@ -68,9 +63,7 @@ def preview_run(
     return preview_plan(compose_plan(request), request.home, start_spark, share)
 
 
-def preview_plan(
-    plan: Plan, home: Home, start_spark: Callable[[], SparkSession], share: float | None = None
-) -> Preview:
+def preview_plan(plan: Plan, home: Home, start_spark: StartSpark, share: float | None = None) -> Preview:
     """Return the changes that the run of a plan would publish; see `preview_run`."""
     begin = time.monotonic()
     raw = _open_input(plan)
@@ -100,7 +93,7 @@ def preview_plan(
         aggregates=found.list_aggregates(),
         details=_merge_details(since.values()),
         cost=_estimate_cost(home, raw, computed, sample.share),
-        engine=reason_for_spark(raw.definition, plan) or "",
+        engine=reason_for_spark(raw.definition, plan.columns, plan.mode) or "",
         seconds=time.monotonic() - begin,
     )
 
@@ -187,6 +180,6 @@ def preview_dry_run(plan: Plan, home: Home) -> tuple[str, str, dict[str, Any] | 
     return summary_text(found), preview_text(found), found.as_json()
 
 
-def _refuse_spark() -> NoReturn:
-    msg = "only Spark can compute the rows; use `backstream preview`"
+def _refuse_spark(reason: str) -> NoReturn:
+    msg = f"only Spark can compute the rows, because {reason}; use `backstream preview`"
     raise PlanError(msg)

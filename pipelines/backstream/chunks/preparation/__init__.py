@@ -1,0 +1,1 @@
+"""Prepare raw files in native tasks, and find what Spark must prepare."""

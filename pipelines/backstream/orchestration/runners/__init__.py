@@ -1,0 +1,1 @@
+"""Run a job of backstream in one of several places, and follow it there."""

@@ -1,0 +1,1 @@
+"""Jobs of Spark Structured Streaming: their logs, and Spark's event-time rules in plain Python."""
