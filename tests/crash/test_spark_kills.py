@@ -44,8 +44,8 @@ Condition = Callable[[Path], bool]
 
 
 def half_done(chunk_id: str) -> Condition:
-    """Return a condition: the chunk has started to stage files."""
-    return lambda home: any(home.glob(f"warehouse/backstream/*/data/*/{chunk_id}-*"))
+    """Return a condition: a task of the chunk has written a file."""
+    return lambda home: any(home.glob(f"warehouse/backstream/*/data/*/{chunk_id}-*/**/*.parquet"))
 
 
 @pytest.fixture

@@ -61,6 +61,11 @@ def jars() -> Sequence[Path]:
         pytest.skip(str(error))
 
 
+def without_spark() -> dict[str, str]:
+    """Return the environment without the Spark of the project, which a test of this process may have started."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
+
+
 def write_orders(folder: Path, days: int = 4, count: int = 600) -> None:
     """Write orders of some days from 2024-03-01 on, one file."""
     start = datetime(2024, 3, 1, tzinfo=UTC)
@@ -190,7 +195,7 @@ def spark41(python: Path, jars: Sequence[Path], orders: Orders) -> Iterator[Spar
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
-            env={name: value for name, value in os.environ.items() if not name.startswith("SPARK_")},
+            env=without_spark(),
         ) as process,
     ):
         spark = Spark(process)

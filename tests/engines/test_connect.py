@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engines.conftest import Orders
+from tests.engines.conftest import Orders, without_spark
 
 pytestmark = pytest.mark.engines
 Record = Callable[[str, str, str], None]
@@ -64,7 +64,7 @@ def test_spark_reads_and_maintains_by_the_text(
     shell = command.replace(packages.strip(), here) + f" -e '{counted}'"
     path = f"{python.parent}:{os.environ['PATH']}"
     ended = subprocess.run(
-        ["bash", "-c", shell], env=os.environ | {"PATH": path}, capture_output=True, text=True, check=False
+        ["bash", "-c", shell], env=without_spark() | {"PATH": path}, capture_output=True, text=True, check=False
     )
     assert f"{sums[0]}\t{sums[1]}\n" in ended.stdout, ended.stderr
     assert "ERROR" not in ended.stdout + ended.stderr
