@@ -28,8 +28,7 @@ from backstream.runs.home import Home
 from backstream.text import print_text
 
 if TYPE_CHECKING:
-    from backstream.conformance.comparison import AnyCase, Engine
-    from backstream.conformance.run_engine import ReplayResult
+    from backstream.conformance.comparison import AnyCase, Engine, EngineResult
     from backstream.eventtime.delay_analysis import DelayAdvice
     from backstream.workflow.advise import AdviceRequest
 
@@ -185,7 +184,7 @@ def _load_engine(engine: ConformanceEngine) -> Engine:
     return partial(_run_with_progress, engine.value)
 
 
-def _run_with_progress(engine: str, cases: Sequence[AnyCase]) -> list[ReplayResult | BackstreamError]:
+def _run_with_progress(engine: str, cases: Sequence[AnyCase]) -> Sequence[EngineResult | BackstreamError]:
     """Run cases in several processes, with a progress bar."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn

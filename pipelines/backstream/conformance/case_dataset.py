@@ -27,7 +27,7 @@ from backstream.eventtime.windows import Cumulate, Session, Sliding, Tumbling, W
 
 _BITS = 60
 """The bits of one column; a long has 63, and a sum of them must not overflow."""
-_VALID_TIMES = Interval(-62_135_596_800_000, 253_402_214_400_000)
+VALID_TIMES = Interval(-62_135_596_800_000, 253_402_214_400_000)
 """The years 1 to 9999 without their last day, which a definition can name."""
 _LONGEST_MS = 36_500 * DAY_MS
 """The longest duration in a definition. Idleness or lateness of this length has the effect of a longer one."""
@@ -88,7 +88,9 @@ def write_dataset(case: Case, folder: Path, engine: str, process: Mapping[str, A
     if process:
         content.pop("lateness", None)  # a process function gets all records
     definition = folder / "recording.toml"
-    definition.write_text("".join(f"{key} = {_toml(value)}\n" for key, value in content.items()), encoding="utf-8")
+    definition.write_text(
+        "".join(f"{key} = {toml_value(value)}\n" for key, value in content.items()), encoding="utf-8"
+    )
     return CaseDataset(definition, interval, bit_columns)
 
 
@@ -107,7 +109,7 @@ def _list_obstacles(case: Case) -> Iterator[str]:
         yield "no records"
     times_ms = [time_ms for record in case.records for time_ms in (record.event_time_ms, record.arrival_time_ms)]
     markers_ms = [record.marker for record in case.records if type(record.marker) is int]
-    if not all(_VALID_TIMES.start_ms <= time_ms < _VALID_TIMES.end_ms for time_ms in (*times_ms, *markers_ms)):
+    if not all(VALID_TIMES.start_ms <= time_ms < VALID_TIMES.end_ms for time_ms in (*times_ms, *markers_ms)):
         yield "times outside of the years 1 to 9999"
     if isinstance(case.window, Session) and max(case.allowed_lateness_ms, case.window.gap_ms) > _LONGEST_MS:
         yield "sessions with a gap or lateness of more than 100 years"  # a merge may overflow, as in Flink
@@ -154,12 +156,12 @@ def _range_of(case: Case, window: WindowSpec, timers: RepeatingTimers | None) ->
     if timers:
         first_ms += min(0, *timers.delays_ms)
         last_ms += max(0, *timers.delays_ms) + timers.period_ms * timers.most_repeats
-        if last_ms >= _VALID_TIMES.end_ms:
+        if last_ms >= VALID_TIMES.end_ms:
             msg = "timers outside of the years 1 to 9999"
             raise UnsupportedCaseError(msg)
     shortest_ms = lcm(1 if isinstance(window, Session) else window.start_step_ms, DAY_MS)
     chunk_ms = -(-(last_ms - first_ms) // (_CHUNKS * shortest_ms)) * shortest_ms
-    first_ms = max(first_ms, _VALID_TIMES.start_ms)
+    first_ms = max(first_ms, VALID_TIMES.start_ms)
     return Interval(first_ms // DAY_MS * DAY_MS, (last_ms // DAY_MS + 1) * DAY_MS), max(chunk_ms, shortest_ms)
 
 
@@ -187,7 +189,7 @@ def _source_and_watermarks(case: Case, folder: Path) -> dict[str, Any]:
         "partition": "origin",
         "sequence": "seq",
         "key": ["key"],
-        "event_time_range": [instant_text(_VALID_TIMES.start_ms), instant_text(_VALID_TIMES.end_ms)],
+        "event_time_range": [instant_text(VALID_TIMES.start_ms), instant_text(VALID_TIMES.end_ms)],
     }
     if emission.sources:
         sources = [
@@ -245,10 +247,10 @@ def _quality(case: Case) -> dict[str, Any]:
     return {"quality": {"expected_partitions": [names.get(number, str(number)) for number in case.partitions]}}
 
 
-def _toml(value: object) -> str:
+def toml_value(value: object) -> str:
     """Return a value in TOML's form; the texts, numbers, and lists of a case have that of JSON."""
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key} = {_toml(each)}" for key, each in value.items()) + "}"
+        return "{" + ", ".join(f"{key} = {toml_value(each)}" for key, each in value.items()) + "}"
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(_toml, value)) + "]"
+        return "[" + ", ".join(map(toml_value, value)) + "]"
     return json.dumps(value)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from backstream.conformance.cases import Pairs, UnsupportedCaseError
@@ -40,7 +40,8 @@ _NOT_WINDOWS = {
 class JobCase:
     """A recorded job with windows or sessions.
 
-    `records` are those that a batch has read. `query` and `mode` are in the words of the recording.
+    `records` are those that a batch has read. `query` and `mode` are in the words of the recording, and `line` is
+    all of it.
     """
 
     name: str
@@ -48,6 +49,7 @@ class JobCase:
     watermarks: BatchWatermarks
     query: Mapping[str, Any]
     mode: str
+    line: Mapping[str, Any] = field(default_factory=dict)
 
     def list_windows(self) -> list[EmittedWindow]:
         """Return what the job emitted, by the rules."""
@@ -92,7 +94,7 @@ def parse_job(line: Mapping[str, Any]) -> JobCase:
     is_late_by_own = case.get("conf", {}).get(_RULE_OF_3_3) == "false"
     watermarks = BatchWatermarks([batch.watermark_ms for batch in log.batches], is_late_by_own)
     records = tuple(_list_records(case, log))
-    return JobCase(case["name"], records, watermarks, case["query"], case["output_mode"])
+    return JobCase(case["name"], records, watermarks, case["query"], case["output_mode"], line)
 
 
 def _to_log(spark: Mapping[str, Any]) -> BatchLog:

@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 from backstream.chunks.replay import replay_chunks
 from backstream.conformance.case_dataset import CaseDataset, write_dataset
 from backstream.conformance.cases import Case, Pairs, UnsupportedCaseError
-from backstream.conformance.comparison import AnyCase
+from backstream.conformance.comparison import AnyCase, EngineResult
+from backstream.conformance.job_dataset import write_job_dataset
 from backstream.conformance.recorded_jobs import JobCase
 from backstream.conformance.repeating_timers import RepeatingTimers
 from backstream.errors import BackstreamError
@@ -31,6 +32,7 @@ from backstream.workflow.plan.plan_request import PlanRequest
 from backstream.workflow.plan.planning import plan_run
 from backstream.workflow.runners import Runner
 
+_US_PER_MS = 1_000
 Window = tuple[str, int, int]
 """Key, start, and end of a window."""
 Timer = tuple[int, str, int]
@@ -84,6 +86,22 @@ def _panes_of_flink(case: Case, firings: Sequence[Mapping[str, Any]]) -> dict[Wi
     return windows
 
 
+@dataclass(frozen=True, slots=True)
+class JobWindows:
+    """The published windows of a job of Structured Streaming, with the records in each."""
+
+    windows: Mapping[Window, tuple[int, ...]]
+
+    def pairs(self, _case: JobCase, spark: Mapping[str, Any]) -> Pairs:
+        """Return what is compared with Spark: the last row of each window, since a table has one row for it."""
+        rows = {
+            (row["key"], row["start_us"] // _US_PER_MS, row["end_us"] // _US_PER_MS): tuple(row["ids"])
+            for batch in spark["batches"]
+            for row in batch["rows"]
+        }
+        return {"windows": (rows, self.windows)}
+
+
 class RunEngine:
     """The native engine or Spark's, behind the path of a run."""
 
@@ -91,15 +109,15 @@ class RunEngine:
         """Use a runner; the name is a value of `backfill.engine`."""
         self._runner, self._name = runner, name
 
-    def __call__(self, cases: Sequence[AnyCase]) -> list[ReplayResult | BackstreamError]:
+    def __call__(self, cases: Sequence[AnyCase]) -> list[EngineResult | BackstreamError]:
         """Run cases, each in a home of its own; the result of a failed case is its error."""
         return [self._run_or_error(case) for case in cases]
 
-    def _run_or_error(self, case: AnyCase) -> ReplayResult | BackstreamError:
-        if isinstance(case, JobCase):
-            return UnsupportedCaseError("a job of Structured Streaming, which a definition cannot name yet")
+    def _run_or_error(self, case: AnyCase) -> EngineResult | BackstreamError:
         with TemporaryDirectory(prefix="backstream-conformance-") as folder:
             try:
+                if isinstance(case, JobCase):
+                    return self._run_job(case, Path(folder))
                 return self._run(case, Path(folder))
             except BackstreamError as error:
                 return error
@@ -120,6 +138,15 @@ class RunEngine:
             dict(+fates),
             timers,
         )
+
+    def _run_job(self, case: JobCase, folder: Path) -> JobWindows:
+        dataset = write_job_dataset(case, folder, self._name)
+        manifests = self._replay(dataset, folder)
+        windows: dict[Window, tuple[int, ...]] = {}
+        for row in _load_rows(manifests, WINDOWS):
+            window = (row["key"], epoch_ms(row["window_start"]), epoch_ms(row["window_end"]))
+            windows[window] = dataset.records_of(row, "")
+        return JobWindows(windows)
 
     def _run_timers(self, case: Case, timers: RepeatingTimers, folder: Path) -> list[Timer]:
         """Return the timers that fired, sorted by time and key."""

@@ -10,8 +10,8 @@ from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
 from backstream.chunks.threads import Threads
-from backstream.conformance.comparison import AnyCase
-from backstream.conformance.run_engine import ReplayResult, RunEngine
+from backstream.conformance.comparison import AnyCase, EngineResult
+from backstream.conformance.run_engine import RunEngine
 from backstream.errors import BackstreamError
 from backstream.workflow.runners import LocalRunner, SparkRunner
 
@@ -26,7 +26,7 @@ _engines: list[RunEngine] = []
 
 def run_in_workers(
     name: str, cases: Sequence[AnyCase], on_finished: Callable[[int], None]
-) -> list[ReplayResult | BackstreamError]:
+) -> list[EngineResult | BackstreamError]:
     """Return the results of an engine for cases, in their order.
 
     Args:
@@ -36,7 +36,7 @@ def run_in_workers(
     """
     starts = range(0, len(cases), _CASES_PER_PART)
     workers = max(1, min(os.cpu_count() or 1, len(starts)))
-    results: dict[int, list[ReplayResult | BackstreamError]] = {}
+    results: dict[int, list[EngineResult | BackstreamError]] = {}
     with ProcessPoolExecutor(workers, get_context("spawn"), _start_engine, (name,)) as pool:
         parts = {pool.submit(_run_part, cases[start : start + _CASES_PER_PART]): start for start in starts}
         for part in as_completed(parts):
@@ -69,5 +69,5 @@ def _start_engine(name: str) -> None:
     _engines.append(RunEngine(runner, name))
 
 
-def _run_part(cases: Sequence[AnyCase]) -> list[ReplayResult | BackstreamError]:
+def _run_part(cases: Sequence[AnyCase]) -> list[EngineResult | BackstreamError]:
     return _engines[0](cases)

@@ -25,6 +25,7 @@ _NO_EFFECT = (
     "backfill",
     "source.path",
     "publish",
+    "watermark.batches",
 )
 """Keys without an effect on values; the mode of a run is in its plan."""
 
@@ -42,7 +43,7 @@ class ChangedKeys:
         changed = sorted(_list_changed_keys(old, new))
         return cls(
             tuple(key for key in changed if not _has_prefix(key, (*_POLICY, *_NO_EFFECT))),
-            tuple(key for key in changed if _has_prefix(key, _POLICY)),
+            tuple(key for key in changed if _has_prefix(key, _POLICY) and not _has_prefix(key, _NO_EFFECT)),
         )
 
     def of_mode(self, mode: Mode) -> tuple[str, ...]:

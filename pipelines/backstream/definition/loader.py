@@ -120,7 +120,14 @@ def resolve_raw_paths(definition: Definition, home: Home) -> Definition:
         expected_path = resolve(quality.expected.path, "quality.expected.path")
         expected = quality.expected.model_copy(update={"path": expected_path})
         quality = quality.model_copy(update={"expected": expected})
-    return definition.model_copy(update={"source": source, "quality": quality, "inputs": sides})
+    logs = {
+        key: tuple(resolve(path, f"watermark.{key}") for path in getattr(definition.watermark, key))
+        for key in ("checkpoint", "progress", "event_log")
+    }
+    watermark = definition.watermark.model_copy(update=logs)
+    return definition.model_copy(
+        update={"source": source, "quality": quality, "inputs": sides, "watermark": watermark}
+    )
 
 
 def json_schema() -> str:
@@ -229,7 +236,8 @@ def find_override_problems(definition: Definition, values: Mapping[str, str], mo
 
 def reason_against_mode(definition: Definition, mode: Mode) -> str | None:
     """Return the reason why no run of the definition can have a mode; None if a run can."""
-    if mode is Mode.REPLAY and definition.source.arrival_time is None:
+    has_arrival = definition.source.arrival_time is not None or bool(definition.watermark.job_logs)
+    if mode is Mode.REPLAY and not has_arrival:
         return "source.arrival_time is missing, so the arrival order is unknown"
     return None
 

@@ -156,7 +156,7 @@ class Definition(Section):
     @property
     def emission(self) -> Emission:
         """Return the watermarks of the stream for the engines; in a union, each source has its own strategy."""
-        if not self.source.parts:
+        if not self.source.parts or self.watermark.job_logs:
             return self.watermark.spec()
         sources = [
             UnionSource(str(part.name), self.watermark_of(part).spec().strategy) for part in self.source.parts
@@ -165,6 +165,8 @@ class Definition(Section):
 
     def watermark_of(self, part: Source) -> WatermarkSection:
         """Return the watermarks of one source of a union: its own, or those of the dataset."""
+        if self.watermark.job_logs:  # the sources of a query have the order of those of the definition
+            return self.watermark.model_copy(update={"source": str(self.source.parts.index(part))})
         return self.watermark.model_copy(update=dict(part.watermark)) if part.watermark else self.watermark
 
     @property
@@ -228,6 +230,7 @@ class Definition(Section):
             )
         if self.time is not TimeKind.EVENT and self.source.arrival_time is None:
             problems.append(f"source.arrival_time is missing, but time = {self.time.value!r} needs it")
+        problems += self._job_problems() if self.watermark.job_logs else ()
         problems += self._side_input_problems() + self._result_problems() + self._name_problems()
         return [*problems, *self._union_problems(), *self._unused_watermark_keys()]
 
@@ -251,6 +254,32 @@ class Definition(Section):
         for key in ("emit_interval", "topology", "finished_partitions", "clock_start"):
             if getattr(self.watermark, key) != WatermarkSection.model_fields[key].default:
                 yield f"watermark.{key} has no meaning {reason}"
+
+    def _job_problems(self) -> Iterator[str]:
+        """Yield the settings that a replay of a job of Structured Streaming cannot have."""
+        strategy = f"watermark.strategy = {self.watermark.strategy.value!r}"
+        if isinstance(self.window, SessionWindow | CumulateWindow):
+            yield f"window.kind must be tumbling or sliding with {strategy}, got {self.window.kind!r}"
+        if self.time is not TimeKind.EVENT:
+            yield f"time must be event with {strategy}, got {self.time.value!r}"
+        if self.code_columns is not None:
+            yield f"{strategy} is not possible with [{'job' if self.job else 'process'}]"
+        if self.lateness.allowed:
+            allowed = duration_text(self.lateness.allowed)
+            yield f"lateness.allowed has no meaning with {strategy}: Spark has none, got {allowed}"
+        if not self.watermark.batches:  # else the source is that of prepared files
+            yield from self._job_source_problems(strategy)
+
+    def _job_source_problems(self, strategy: str) -> Iterator[str]:
+        if self.source.parts and self.watermark.source is not None:
+            yield "watermark.source has no meaning with several sources: their order is that of the query"
+        for part in self.source.parts or (self.source,):
+            if part.watermark:
+                yield f"source.watermark of {part.name} has no meaning with {strategy}: the job merged its watermarks"
+            if part.arrival_time is not None:
+                yield f"source.arrival_time has no meaning with {strategy}: a record arrives with its batch"
+            if (part.partition is None) != (part.sequence is None):
+                yield f"source.partition and source.sequence belong together with {strategy}"
 
     def _side_input_problems(self) -> list[str]:
         if any(part.transform for part in self.source.parts or (self.source,)):

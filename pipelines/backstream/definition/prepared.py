@@ -23,6 +23,8 @@ from backstream.storage.stores import is_in_store
 from backstream.user_code import UserCode
 
 _COPIES = "-copies"
+BATCHES_POINTER = "_batches"
+"""File beside the tables of a job's batches with the name of the current one."""
 _FORMAT_VERSION = 5
 """Format of prepared files; increase it when their columns or the meaning of columns change."""
 _POSSIBLE_PATH = re.compile(r"[\w`]\.[^\W\d]|\.`|`[^`]*\.[^`]*`|``")
@@ -50,7 +52,9 @@ def prepared_folder(definition: Definition, home: Home) -> Path:
         marker.append(definition.watermark.delay)  # the files of a union have the watermark of a marked record
     paths = [*sorted(list_paths(definition)), *(["*"] if definition.reads_all_columns else [])]
     sides = {name: side.model_dump(mode="json", exclude_defaults=True) for name, side in definition.inputs.items()}
-    content = [_FORMAT_VERSION, source, *marker, paths, hashes, *([sides] if sides else [])]
+    watermark = definition.watermark
+    job = [[*watermark.job_logs, watermark.source, watermark.topic]] if watermark.job_logs else []
+    content = [_FORMAT_VERSION, source, *marker, paths, hashes, *([sides] if sides else []), *job]
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
     return home.path / "prepared" / definition.name / digest
 
@@ -114,8 +118,8 @@ def reason_to_prepare(definition: Definition) -> str | None:
 def reason_to_convert(definition: Definition) -> str | None:
     """Return the setting that an engine cannot read from Parquet files; None if there is none."""
     source = definition.source
-    if source.parts:
-        return "there are several sources"
+    if source.parts or definition.watermark.job_logs:
+        return "there are several sources" if source.parts else "each record gets the batch of a job"
     if source.format not in {"parquet", "iceberg"}:
         return f"source.format is {source.format}"
     if given := [key for key in _READING_KEYS if getattr(source, key)]:
@@ -137,7 +141,7 @@ def as_prepared(definition: Definition, home: Home) -> Definition:
     prepared = Source(
         path=folders if source.parts else folders[0],
         event_time=EVENT_TIME,
-        arrival_time=ARRIVAL_TIME if source.arrival_time else None,
+        arrival_time=ARRIVAL_TIME if source.arrival_time or definition.watermark.job_logs else None,
         partition=source.partition and column_of_path(source.partition),
         sequence=source.sequence and column_of_path(source.sequence),
         key=tuple(map(column_of_path, source.key)),
@@ -145,13 +149,29 @@ def as_prepared(definition: Definition, home: Home) -> Definition:
         parts=source.parts,
     ).model_copy(update={key: getattr(source, key) for key in _KEPT_KEYS})
     marker = definition.watermark.marker
-    watermark = definition.watermark.model_copy(update={"marker": marker and _flatten_paths(marker)})
+    changes: dict[str, Any] = {"marker": marker and _flatten_paths(marker)}
+    if definition.watermark.job_logs:
+        changes |= {"batches": find_batches(definition, home), "emit_interval": 1}
+    watermark = definition.watermark.model_copy(update=changes)
     aggregates = {name: _flatten_paths(call) for name, call in definition.aggregates.items()}
     update = {"source": prepared, "watermark": watermark, "aggregates": aggregates, "inputs": {}}
     for name, section in (("job", definition.job), ("process", definition.process)):
         if section and section.reads is not None:
             update[name] = section.model_copy(update={"reads": tuple(map(column_of_path, section.reads))})
     return definition.model_copy(update=update)
+
+
+def batches_folder(definition: Definition, home: Home) -> Path:
+    """Return the folder of the tables of a job's batches, which all sources of the job share."""
+    digest = hashlib.sha256(json.dumps(definition.watermark.job_logs).encode()).hexdigest()[:12]
+    return home.path / "prepared" / definition.name / f"job-{digest}"
+
+
+def find_batches(definition: Definition, home: Home) -> str:
+    """Return the location of the table that the last preparation has used; empty before the first one."""
+    folder = batches_folder(definition, home)
+    pointer = folder / BATCHES_POINTER
+    return home.location_of(folder / pointer.read_text(encoding="utf-8").strip()) if pointer.exists() else ""
 
 
 def as_source_of(side: SideInput, definition: Definition) -> Definition:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -11,11 +12,13 @@ from pydantic import (
     WithJsonSchema,
     model_validator,
 )
+from pydantic.json_schema import SkipJsonSchema
 
 from backstream.definition.values import Instant, NonNegativeDuration, Section, Sql, UserCodeName
 from backstream.eventtime.emission import Emission, EmissionModel, Topology
 from backstream.eventtime.instants import duration_text
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
+from backstream.structured_streaming.batch_table import LateBy, Undecided, load_batches
 
 _GENERATORS = [kind.value for kind in StrategyKind if kind is not StrategyKind.PER_SOURCE]
 
@@ -27,6 +30,19 @@ def _require_generator(value: object) -> object:
         raise ValueError(msg)
     return value
 
+
+Paths = Annotated[
+    tuple[Annotated[str, Field(min_length=1)], ...],
+    BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+]
+"""A path or an address, or a list of them."""
+QuerySource = Annotated[
+    str,
+    BeforeValidator(lambda value: str(value) if type(value) is int else value),
+    WithJsonSchema({"type": ["integer", "string"]}),
+]
+"""A source of a query of Structured Streaming."""
 
 Strategy = Annotated[
     StrategyKind, BeforeValidator(_require_generator), WithJsonSchema({"enum": _GENERATORS, "type": "string"})
@@ -48,8 +64,8 @@ class SourceWatermark(Section):
 
     @model_validator(mode="after")
     def _check_combinations(self) -> SourceWatermark:
-        if self.strategy is StrategyKind.CUSTOM:
-            msg = "strategy must not be 'custom' for one of several sources"
+        if self.strategy in (StrategyKind.CUSTOM, StrategyKind.STRUCTURED_STREAMING):
+            msg = f"strategy must not be {self.strategy.value!r} for one of several sources"
             raise ValueError(msg)
         _require_keys_of_strategy(self.strategy, {"marker": self.marker})
         return self
@@ -81,16 +97,37 @@ class WatermarkSection(Section):
     """Keyword arguments of the class."""
     clock_start: Instant | None = None
     """Instant at which the clock of the source starts; by default the first arrival."""
+    checkpoint: Paths = ()
+    """For `structured_streaming`: the checkpoint of the job, a folder of `backstream keep-batches`, or several."""
+    progress: Paths = ()
+    """For `structured_streaming`: files of JSON lines with the progress reports of the job."""
+    event_log: Paths = ()
+    """For `structured_streaming`: Spark's event logs of the job, which have its progress reports, too."""
+    source: QuerySource | None = None
+    """For `structured_streaming`: the source among several that a query reads: its position from 0, or its name."""
+    topic: str | None = None
+    """For `structured_streaming`: the topic among several of a Kafka source."""
+    late_by: LateBy = LateBy.PREVIOUS
+    """For `structured_streaming`: the batch whose watermark judges a record. `own_batch` is that of Spark 3.3."""
+    undecided: Undecided | None = None
+    """For `structured_streaming`: what happens to records of which lost logs don't show whether they were late.
+    Without it, a run of their windows is refused."""
+    batches: SkipJsonSchema[str] = ""
+    """The table of the batches that the preparation of the source has made."""
 
     def spec(self) -> Emission:
         """Return the emission for the engines."""
         generator = (self.generator_class or "", self.kwargs)
         strategy = WatermarkStrategy(self.strategy, self.delay, self.emit_interval, self.idle_timeout, *generator)
+        if self.batches:
+            given = load_batches(self.batches).watermarks(self.late_by, self.undecided)
+            return Emission(replace(strategy, given=given, interval_ms=1), Topology.OPERATOR)
         return Emission(strategy, self.topology, self.finished_partitions == "release", model=self.emit)
 
     @model_validator(mode="after")
     def _check_combinations(self) -> WatermarkSection:
         _require_keys_of_strategy(self.strategy, {"marker": self.marker, "class": self.generator_class})
+        self._require_keys_of_job()
         if self.kwargs and self.strategy is not StrategyKind.CUSTOM:
             msg = f"kwargs have no meaning with strategy = {self.strategy.value!r}"
             raise ValueError(msg)
@@ -103,6 +140,29 @@ class WatermarkSection(Section):
                 raise ValueError(msg)
         return self
 
+    def _require_keys_of_job(self) -> None:
+        """Check the keys of a job of Structured Streaming, which other strategies do not have."""
+        kind = StrategyKind.STRUCTURED_STREAMING.value
+        is_job = self.strategy is StrategyKind.STRUCTURED_STREAMING
+        if is_job and not self.job_logs:
+            msg = f"checkpoint is missing with strategy = {kind!r}: name it, or progress, or event_log"
+            raise ValueError(msg)
+        unused = () if self.batches else _EMIT_KEYS if is_job else _JOB_KEYS
+        for key in unused:
+            if getattr(self, key) != type(self).model_fields[key].default:
+                problem = (
+                    f"has no meaning with strategy = {kind!r}: the job's logs have all"
+                    if is_job
+                    else (f"is for strategy = {kind!r}, got {self.strategy.value!r}")
+                )
+                msg = f"{key} {problem}"
+                raise ValueError(msg)
+
+    @property
+    def job_logs(self) -> tuple[str, ...]:
+        """The logs of a job of Structured Streaming."""
+        return (*self.checkpoint, *self.progress, *self.event_log)
+
 
 def _require_keys_of_strategy(strategy: StrategyKind, values: Mapping[str, str | None]) -> None:
     """Check that the keys of a strategy are given, and no keys of other strategies."""
@@ -113,6 +173,11 @@ def _require_keys_of_strategy(strategy: StrategyKind, values: Mapping[str, str |
             msg = f"{key} {problem} with strategy = {strategy.value!r}"
             raise ValueError(msg)
 
+
+_EMIT_KEYS = ("emit_interval", "emit", "idle_timeout", "topology", "finished_partitions", "clock_start")
+"""Keys about the moments at which watermarks are emitted."""
+_JOB_KEYS = ("checkpoint", "progress", "event_log", "source", "topic", "late_by", "undecided")
+"""Keys of a job of Structured Streaming."""
 
 _SPLIT_KEYS = ("topology", "idle_timeout", "finished_partitions")
 """Keys about single partitions."""

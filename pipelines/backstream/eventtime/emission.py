@@ -165,6 +165,11 @@ class Emission:
         return self.is_mergeable and self.is_in_index
 
     @property
+    def has_end(self) -> bool:
+        """Return whether the stream ends with +inf; a job of Structured Streaming never ends."""
+        return self.strategy.kind is not StrategyKind.STRUCTURED_STREAMING
+
+    @property
     def _are_maxima(self) -> bool:
         return all(strategy.kind in _MAX_BASED_KINDS for strategy in self.strategies)
 

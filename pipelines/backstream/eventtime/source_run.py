@@ -90,7 +90,8 @@ class SourceRun:
         """Run the remaining ticks, and end the input with +inf."""
         self.advance(self.clock.end_ms)
         is_idle_source = self.output.is_idle and self.emission.topology is Topology.SPLITS
-        if not (self.emission.suppresses_final_when_idle and is_idle_source):
+        is_held = self.emission.suppresses_final_when_idle and is_idle_source
+        if self.emission.has_end and not is_held:
             self.output.at(self.records - 1, self.clock.end_ms)
             self.output.emit(MAX_MS)
             self.output.is_final = True

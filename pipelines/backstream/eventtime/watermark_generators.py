@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Any, Protocol
 
 from backstream.errors import SpecError
@@ -23,7 +26,21 @@ class StrategyKind(StrEnum):
     PUNCTUATED = "punctuated"
     TIME_LAG = "time_lag"
     CUSTOM = "custom"
+    STRUCTURED_STREAMING = "structured_streaming"
     PER_SOURCE = "per_source"  # not in definitions: the sources of a union have their own rules
+
+
+@dataclass(frozen=True, slots=True)
+class GivenWatermarks:
+    """Watermarks that a job wrote down: each is in force from a time of the clock on; both ascend strictly."""
+
+    at_ms: array[int]
+    watermark_ms: array[int]
+
+    def in_force(self, now_ms: int) -> int:
+        """Return the watermark at a time; -inf before the first."""
+        place = bisect_right(self.at_ms, now_ms)
+        return self.watermark_ms[place - 1] if place else MIN_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +48,7 @@ class WatermarkStrategy:
     """A kind of generator with its parameters.
 
     `idle_timeout_ms` 0: a partition without records never becomes idle. `generator` (`package.module:Class`) and
-    `options` belong to a custom generator.
+    `options` belong to a custom generator, `given` to a job of Structured Streaming.
     """
 
     kind: StrategyKind
@@ -40,6 +57,7 @@ class WatermarkStrategy:
     idle_timeout_ms: int = 0
     generator: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+    given: GivenWatermarks | None = None
 
     def __post_init__(self) -> None:
         for name in ("delay_ms", "interval_ms", "idle_timeout_ms"):
@@ -199,6 +217,27 @@ class MicroBatchWatermarks:
 
 
 @dataclass(slots=True)
+class _JobWatermarks:
+    """The watermarks that a job wrote down, independent of events."""
+
+    given: GivenWatermarks
+
+    def snapshot_state(self) -> dict[str, int]:
+        """Return an empty state."""
+        return {}
+
+    def restore_state(self, state: Mapping[str, int]) -> None:
+        """Restore nothing."""
+
+    def on_event(self, record: Record) -> None:
+        """Return no watermark."""
+
+    def on_periodic_emit(self, now_ms: int) -> int | None:
+        """Return the watermark in force."""
+        return self.given.in_force(now_ms)
+
+
+@dataclass(slots=True)
 class _NoWatermarks:
     """No watermark before the final one."""
 
@@ -313,6 +352,11 @@ def generator_factory(strategy: WatermarkStrategy) -> Callable[[], WatermarkGene
         custom = CustomWatermarks(strategy.generator, strategy.options)
         custom()  # fail before anything runs
         return custom
+    if strategy.kind is StrategyKind.STRUCTURED_STREAMING:
+        if strategy.given is None:
+            msg = "the batches of the job are not known yet\n\nhint: run `backstream prepare` for the definition"
+            raise SpecError(msg)
+        return partial(_JobWatermarks, strategy.given)
     kinds: dict[StrategyKind, Callable[[], WatermarkGenerator]] = {
         StrategyKind.NONE: _NoWatermarks,
         StrategyKind.PER_SOURCE: _NoWatermarks,  # each source has its own generators

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 
 from backstream.errors import SpecError
 from backstream.eventtime.emission import Emission, EmissionModel, Topology
@@ -13,6 +14,7 @@ from backstream.eventtime.source_run import QuietTicks, Source, SourceRun
 from backstream.eventtime.stream_state import StreamState
 from backstream.eventtime.watermark_generators import (
     CheckedGenerator,
+    GivenWatermarks,
     MicroBatchWatermarks,
     OnEventWatermarks,
     StrategyKind,
@@ -109,6 +111,12 @@ def idle_emit_ticks(generator: CheckedGenerator, clock: SourceClock, emission: E
     return lambda first, last: range(first, last + 1)
 
 
+def _given_ticks(given: GivenWatermarks, clock: SourceClock, first: int, last: int) -> Iterable[int]:
+    """Return the ticks at which a watermark that was written down comes into force."""
+    ticks = (max(1, -(-(at_ms - clock.start_ms) // clock.interval_ms)) for at_ms in given.at_ms)
+    return (tick for tick, _ in groupby(ticks) if first <= tick <= last)
+
+
 def _no_quiet_ticks(*_: int) -> Iterable[int]:
     return ()
 
@@ -158,6 +166,8 @@ def _new_run(
     if emission.sources:
         gate = StatusWatermarkValve(output)
         return SourceRun(emission, clock, _new_union_sources(emission, gate), output, quiet_ticks, gate)
+    if given := emission.strategy.given:
+        quiet_ticks = partial(_given_ticks, given, clock)
     if emission.topology is Topology.SUBTASKS and emission.model is not EmissionModel.MICRO_BATCH:
         gate = StatusWatermarkValve(output)
         sources = [_new_source(emission, [number], gate.new_channel(), new_generator) for number in partitions]

@@ -146,8 +146,10 @@ class WindowQueries:
         position = [position if not self._window.has_overlaps else name for position, name in self._late_columns()]
         fired, cleaned_up = self._is_after("t_fired", position), self._is_after("t_cleaned_up", position)
         early = "false" if not self._window.has_overlaps else f"{_LATE_POSITION[0]} IS NULL"
+        has_fired = "true" if self._firing_times.fires_at_end else f"t_fired_ms < {MAX_MS}"
         classified = (
-            f"SELECT *, {early} OR NOT {fired} AS is_on_time, {early} OR NOT {cleaned_up} AS is_accepted"
+            f"SELECT *, ({early} OR NOT {fired}) AND {has_fired} AS is_on_time,"
+            f" {early} OR NOT {cleaned_up} AS is_accepted"
             f" FROM ({join_firing_times(rows, 'r.n', self._firing_times)})"
         )
         values: dict[str, str] = {}
@@ -158,6 +160,8 @@ class WindowQueries:
                 **self._partials(filter_clause, f"__{pane}"),
             }
         late_firings = f"{pane_count_column('live')} - {pane_count_column('first')}"
+        if not self._firing_times.fires_at_end:
+            late_firings = "0"  # an open window has no first pane, and a fired one is removed
         columns = {**pane_values(task.aggregates), "late_firings": late_firings}
         selected = select_list({"n": "n", **keys, **values})
         grouped = f"SELECT {selected} FROM ({classified}) GROUP BY {self._group_columns()}"

@@ -146,7 +146,7 @@ def _execution_params(definition: Definition) -> dict[str, Param]:
     has_one_source = not definition.source.parts
     if has_one_source and watermark.strategy in DELAYED:
         form["delay"] = _replay_override("Delay", duration_text(watermark.delay), definition)
-    if has_one_source and watermark.strategy is not StrategyKind.NONE:
+    if has_one_source and watermark.strategy not in (StrategyKind.NONE, StrategyKind.STRUCTURED_STREAMING):
         idle = duration_text(watermark.idle_timeout) if watermark.idle_timeout else "never"
         form["idle_timeout"] = _replay_override("Idle timeout", idle, definition)
     allowed = duration_text(definition.lateness.allowed)

@@ -19,6 +19,7 @@ from backstream.eventtime.windows import Session
 from backstream.quality.window_rows import times_to_ms
 from backstream.runs.plan import Mode, Plan
 from backstream.runs.table_schemas import RECORD_COUNT, pane_count_column
+from backstream.structured_streaming.batch_table import load_batches
 
 RESULT_COLUMNS = [
     "window_start",
@@ -92,6 +93,7 @@ def _add_unmatched_panes(
     """Compare the records of each pane with the metrics, which count them independently."""
     cells_ms = _cell_starts_ms(times_to_ms(windows["window_start"]), definition).rename("cell_ms")
     expected = pd.DataFrame({pane: windows[names].sum(axis=1) for pane, names in _COUNTS_BY_PANE.items()})
+    expected.loc[are_open(windows, definition), "first"] = 0
     sums = [
         _sum_by_cell(chunk, definition, [pane_count_column(pane) for pane in _COUNTS_BY_PANE]) for chunk in panes
     ]
@@ -135,8 +137,19 @@ def _has_whole_sessions(plan: Plan, definition: Definition) -> bool:
 def _count_events(plan: Plan, definition: Definition, windows: pd.DataFrame) -> pd.DataFrame:
     published = "final" if plan.mode is Mode.RECOMPUTE else definition.backfill.publish
     events = windows[_COUNTS_BY_PANE[published]].sum(axis=1).rename("events")
+    if published == "first":
+        events = events.where(~are_open(windows, definition), 0)
     cells_ms = _cell_starts_ms(times_to_ms(windows["window_start"]), definition).rename("cell_ms")
     return events[events > 0].groupby(cells_ms[events > 0]).sum().to_frame()
+
+
+def are_open(windows: pd.DataFrame, definition: Definition) -> Any:
+    """Return for each window whether it was open at the end of the logs of a job, which had not emitted it yet."""
+    starts_ms = times_to_ms(windows["window_start"])
+    if not definition.watermark.batches:
+        return np.zeros(len(starts_ms), dtype=bool)
+    until_ms = load_batches(definition.watermark.batches).emitted_until_ms
+    return (starts_ms + definition.metric_windows.size_ms > until_ms).to_numpy()
 
 
 def _cell_starts_ms(starts_ms: Any, definition: Definition) -> Any:

@@ -98,6 +98,8 @@ def watermark_text(section: WatermarkSection) -> str:
     """Return the watermark strategy as text: strategy, emission, source partitions, and idle timeout."""
     if section.strategy is StrategyKind.NONE:
         return "none: all windows fire at the end of the input"
+    if section.strategy is StrategyKind.STRUCTURED_STREAMING:
+        return f"those that the job wrote down for its batches ({', '.join(section.job_logs)})"
     parts = [_strategy_text(section), _emission_text(section)]
     parts.append("minimum over all source partitions")
     if section.idle_timeout:

@@ -69,6 +69,8 @@ class PreparedBatch:
     """The records that break the promise of `source.partition_filter`."""
     inexact: tuple[InexactNumbers, ...] = ()
     """The numbers that the declared types cannot hold."""
+    job_batches: str = ""
+    """A mark of the batches of a job of Structured Streaming from which the arrival times are."""
     stored: tuple[RawFile, ...] = ()
     """The prepared files, if they are in an object store; otherwise they are in the folder."""
 
@@ -137,15 +139,20 @@ class PreparedSource:
         return [_load_batch(manifest) for manifest in sorted(self.folder.glob(f"{BATCH_PREFIX}*/{_MANIFEST}"))]
 
     def find_changes(
-        self, files: Sequence[RawFile], side_inputs: Mapping[str, PinnedInput] = MappingProxyType({})
+        self,
+        files: Sequence[RawFile],
+        side_inputs: Mapping[str, PinnedInput] = MappingProxyType({}),
+        is_current: Callable[[PreparedBatch], bool] = lambda _: True,
     ) -> PreparedChanges:
         """Return the raw files that must be read, and the outdated batches.
 
-        A batch is outdated if one of its raw files was changed or removed, or a side input has another version.
+        A batch is outdated if one of its raw files was changed or removed, a side input has another version, or it
+        is not current for another reason.
         """
         current, outdated, kept = set(files), [], set[RawFile]()
         for batch in self.batches():
-            if current.issuperset(batch.files) and batch.side_inputs == side_inputs:
+            is_same = current.issuperset(batch.files) and batch.side_inputs == side_inputs
+            if is_same and is_current(batch):
                 kept.update(batch.files)
             else:
                 outdated.append(batch.folder)
@@ -191,6 +198,7 @@ class PreparedSource:
             "side_inputs": {name: asdict(pinned) for name, pinned in batch.side_inputs.items()},
             "misplaced": [asdict(records) for records in batch.misplaced],
             "inexact": [asdict(numbers) for numbers in batch.inexact],
+            "job_batches": batch.job_batches,
             "stored": [asdict(file) for file in stored],
         }
         contents.write(self.folder, folder.name)
@@ -278,4 +286,5 @@ def _load_batch(manifest: Path) -> PreparedBatch:
     misplaced = tuple(MisplacedRecords(**records) for records in content["misplaced"])
     inexact = tuple(InexactNumbers(**numbers) for numbers in content["inexact"])
     counts, stored = BatchCounts(**content["counts"]), tuple(RawFile(**file) for file in content["stored"])
-    return PreparedBatch(manifest.parent, files, counts, skipped, side_inputs, misplaced, inexact, stored)
+    job = content["job_batches"]
+    return PreparedBatch(manifest.parent, files, counts, skipped, side_inputs, misplaced, inexact, job, stored)

@@ -30,6 +30,7 @@ class Batch:
             position in the query, unless the log has names.
         next_watermark_ms: the watermark of the next batch, which its commit has; None if no log has it.
         is_finished: whether the batch is known to have ended.
+        began_ms: the clock when it was planned, in milliseconds since 1970; 0 if it is not known.
     """
 
     number: int
@@ -37,6 +38,7 @@ class Batch:
     ends: Mapping[str, Offset]
     next_watermark_ms: int | None = None
     is_finished: bool = True
+    began_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,8 @@ def _merge_batch(one: Batch, place: str, two: Batch, other_place: str) -> Batch:
             )
             raise SpecError(msg)
     next_ms = one.next_watermark_ms if two.next_watermark_ms is None else two.next_watermark_ms
-    return replace(one, next_watermark_ms=next_ms, is_finished=one.is_finished or two.is_finished)
+    is_finished, began_ms = one.is_finished or two.is_finished, one.began_ms or two.began_ms
+    return replace(one, next_watermark_ms=next_ms, is_finished=is_finished, began_ms=began_ms)
 
 
 _WORDS = {"watermark_ms": "watermark", "next_watermark_ms": "watermark for the next batch", "ends": "end"}

@@ -92,11 +92,13 @@ def _parse_batch(number: int, text: str, commits: Mapping[str, str], where: str)
             msg = f"unknown version {version!r} of the log of commits; v1 is known ({where})"
             raise SpecError(msg)
         next_ms = _parse_object("".join(content) or "{}", where).get("nextBatchWatermarkMs")
-    watermark_ms = _parse_object(header, where).get("batchWatermarkMs")
+    metadata = _parse_object(header, where)
+    watermark_ms, began_ms = metadata.get("batchWatermarkMs"), metadata.get("batchTimestampMs")
     if not isinstance(watermark_ms, int):
         msg = f"no batchWatermarkMs in the log of offsets: {header[:100]} ({where})"
         raise SpecError(msg)
-    return Batch(number, watermark_ms, ends, next_ms, is_finished=commit is not None)
+    known_ms = began_ms if isinstance(began_ms, int) else 0
+    return Batch(number, watermark_ms, ends, next_ms, is_finished=commit is not None, began_ms=known_ms)
 
 
 def _parse_object(text: str, where: str) -> dict[str, Any]:

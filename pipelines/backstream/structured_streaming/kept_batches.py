@@ -4,7 +4,7 @@ A folder of kept batches has files of JSON lines. Each file is written once, and
 since the file before. A line is a batch:
 
     {"query": "17849f83-..", "batch": 7, "watermark_ms": 1767600000000, "next_watermark_ms": 1767600060000,
-     "ends": {"0": {"logOffset": 7}}, "files": {"0": {"s3://clicks/07.json": 7}}}
+     "began_ms": 1767600120000, "ends": {"0": {"logOffset": 7}}, "files": {"0": {"s3://clicks/07.json": 7}}}
 
 `files` has the files that the batch read from each file source, with the source's own number of a batch.
 """
@@ -133,6 +133,7 @@ def _as_json(
         "batch": batch.number,
         "watermark_ms": batch.watermark_ms,
         "next_watermark_ms": batch.next_watermark_ms,
+        "began_ms": batch.began_ms,
         "ends": batch.ends,
         "files": {source: by_batch.get(batch.number, {}) for source, by_batch in files.items()},
     }
@@ -165,9 +166,10 @@ def _parse_lines(text: str, place: str) -> BatchLog:
 
 
 def _parse_batch(content: Mapping[str, Any]) -> Batch:
-    names = ("batch", "watermark_ms", "ends", "next_watermark_ms")
-    number, watermark_ms, ends, next_ms = (content[name] for name in names)
-    if not isinstance(number, int) or not isinstance(watermark_ms, int) or not isinstance(ends, dict):
+    names = ("batch", "watermark_ms", "began_ms", "ends", "next_watermark_ms")
+    number, watermark_ms, began_ms, ends, next_ms = (content[name] for name in names)
+    are_integers = all(isinstance(each, int) for each in (number, watermark_ms, began_ms))
+    if not are_integers or not isinstance(ends, dict):
         msg = "a value has the wrong type"
         raise TypeError(msg)
-    return Batch(number, watermark_ms, ends, next_ms if isinstance(next_ms, int) else None)
+    return Batch(number, watermark_ms, ends, next_ms if isinstance(next_ms, int) else None, began_ms=began_ms)

@@ -63,7 +63,9 @@ def _parse_report(report: Mapping[str, Any]) -> Batch:
     watermark = (report.get("eventTime") or {}).get("watermark")
     watermark_ms = epoch_ms(datetime.fromisoformat(watermark)) if watermark else 0
     ends = {str(number): _parse_end(source["endOffset"]) for number, source in enumerate(report["sources"])}
-    return Batch(report["batchId"], watermark_ms, {name: end for name, end in ends.items() if end is not None})
+    began_ms = epoch_ms(datetime.fromisoformat(report["timestamp"])) if report.get("timestamp") else 0
+    known = {name: end for name, end in ends.items() if end is not None}
+    return Batch(report["batchId"], watermark_ms, known, began_ms=began_ms)
 
 
 def _parse_end(end: Any) -> Offset | None:

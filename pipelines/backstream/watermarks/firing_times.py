@@ -129,6 +129,8 @@ class FiringTimes:
     numbers: Longs
     fired: ArrivalPositions
     cleaned_up: ArrivalPositions
+    fires_at_end: bool = True
+    """Whether +inf at the end of input fires the windows that no watermark reached; else they stay open."""
 
     @classmethod
     def from_timeline(
@@ -156,7 +158,7 @@ class FiringTimes:
         # If the sum exceeds 64 bits, only +inf removes the window.
         cleanup_ms = np.where(max_ms > MAX_MS - allowed_lateness_ms, MAX_MS, max_ms + allowed_lateness_ms)
         fired, cleaned_up = (_find_positions(timeline, at_ms, clock) for at_ms in (max_ms, cleanup_ms))
-        return cls(grid, numbers, fired, cleaned_up)
+        return cls(grid, numbers, fired, cleaned_up, timeline.is_final)
 
     @property
     def are_ticks(self) -> bool:
@@ -177,6 +179,7 @@ class FiringTimes:
             np.maximum(self.numbers[part], windows.start),
             self.fired.part(part),
             self.cleaned_up.part(part),
+            self.fires_at_end,
         )
 
 

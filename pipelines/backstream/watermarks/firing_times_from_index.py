@@ -76,7 +76,8 @@ def firing_times_from_index(
         positions.append(
             ArrivalPositions(np.where(ticks == _NEVER, _NEVER, clock.start_ms + ticks * clock.interval_ms))
         )
-    return FiringTimes(grid, numbers, *positions)
+    fired, cleaned_up = positions
+    return FiringTimes(grid, numbers, fired, cleaned_up)
 
 
 def compute_firing_times(

@@ -17,6 +17,7 @@ import pyarrow as pa
 from backstream.eventtime.emission import Emission
 from backstream.eventtime.records import SourceClock
 from backstream.eventtime.union import complete_partitions
+from backstream.eventtime.watermark_generators import GivenWatermarks
 from backstream.runs.plan import InputFile
 from backstream.source.arrival_index import BucketGrid
 from backstream.watermarks.cells import timeline_of_maxima
@@ -92,6 +93,8 @@ def timeline_of_files(reader: StreamReader, part: StreamPart, expected: Iterable
         part: the events.
         expected: source partitions that the source reads even if they have no records.
     """
+    if given := part.emission.strategy.given:
+        return timeline_of_job(given, part.clock)
     if not part.emission.is_mergeable:
         return reader.read_timeline(part, expected)
     if sum(file.rows for file in part.files) <= reader.max_rows:
@@ -100,6 +103,14 @@ def timeline_of_files(reader: StreamReader, part: StreamPart, expected: Iterable
         return timeline_of_maxima(cells, part.emission, part.clock, partitions)
     partitions = list_partitions(expected, reader.read_partitions(part), part.emission)
     return timeline_by_tick_range(reader, part, partitions)
+
+
+def timeline_of_job(given: GivenWatermarks, clock: SourceClock) -> WatermarkTimeline:
+    """Return the watermarks that a job wrote down; no event is read, and no +inf follows."""
+    at_ms, watermark_ms = (np.frombuffer(values, dtype=np.int64) for values in (given.at_ms, given.watermark_ms))
+    ticks = np.maximum(1, -((clock.start_ms - at_ms) // clock.interval_ms))
+    is_last = np.append(ticks[1:] != ticks[:-1], True) if len(ticks) else np.zeros(0, dtype=bool)
+    return WatermarkTimeline(watermark_ms[is_last], ticks[is_last], ticks[is_last], is_final=False)
 
 
 def timeline_by_tick_range(

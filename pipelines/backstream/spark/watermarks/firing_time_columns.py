@@ -94,6 +94,12 @@ class FiringTimeColumns:
         """Return whether the window's state was removed before the record arrived; null outside of the grid."""
         return self._is_after("cleaned_up", number, position)
 
+    def ever_fires(self, number: Column) -> Column:
+        """Return whether the window fires at all: always, unless the stream has no end."""
+        if self.values.fires_at_end:
+            return F.lit(True)  # noqa: FBT003 - a column
+        return self._value("fired_ms", number) < int64_literal(MAX_MS)
+
     def fired_at(self, number: Column) -> Column:
         """Return when the window fired on time by the source's clock; null if only the end of input fired it."""
         return self._instant("fired", number)

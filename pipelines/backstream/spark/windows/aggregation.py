@@ -97,18 +97,30 @@ def aggregate_panes(events: DataFrame, request: AggregationRequest, firing_times
     """Return the first, live, and final value of each aggregate per key and window, as `panes_of_rows`."""
     parts, by, number = _split_if_sliced(events, request), [*request.keys, _NUMBER], F.col(_NUMBER)
     if parts is None:
-        timing = {_IS_ON_TIME: ~firing_times.is_fired(number), _IS_ACCEPTED: ~firing_times.is_cleaned_up(number)}
+        timing = {
+            _IS_ON_TIME: ~firing_times.is_fired(number) & firing_times.ever_fires(number),
+            _IS_ACCEPTED: ~firing_times.is_cleaned_up(number),
+        }
         timed = _add_window_number(events, "event_time_ms", request).withColumns(timing)
         panes = panes_of_rows(_shuffle_if_sparse(timed, request), by, request.aggregates)
-        return _add_window_bounds(panes, request)
+        return _add_window_bounds(_without_late_firings(panes, firing_times), request)
     position = [F.col(name) for name in late_columns(firing_times)]
     is_early = position[0].isNull()
     timing = {
-        _IS_ON_TIME: is_early | ~firing_times.is_fired(number, position),
+        _IS_ON_TIME: (is_early | ~firing_times.is_fired(number, position)) & firing_times.ever_fires(number),
         _IS_ACCEPTED: is_early | ~firing_times.is_cleaned_up(number, position),
     }
     timed = _aggregate_slices(events, request, parts, firing_times).withColumns(timing)
-    return _add_window_bounds(_panes_of_partials(timed, by, parts), request)
+    panes = _panes_of_partials(timed, by, parts)
+    return _add_window_bounds(_without_late_firings(panes, firing_times), request)
+
+
+def _without_late_firings(panes: DataFrame, firing_times: FiringTimeColumns) -> DataFrame:
+    """Return panes with no late firing in a stream without an end.
+
+    There, an open window has records and no first pane, and a fired window is removed at once.
+    """
+    return panes if firing_times.values.fires_at_end else panes.withColumn("late_firings", int64_literal(0))
 
 
 def _split_if_sliced(events: DataFrame, request: AggregationRequest) -> PartialAggregates | None:

@@ -35,6 +35,7 @@ from backstream.source.prepared import (
 from backstream.source.raw_files import RawFile, list_raw_files
 from backstream.source.raw_types import require_columns_of_files
 from backstream.text import text_logger
+from backstream.workflow.inputs.job_batches import JobBatches
 from backstream.workflow.inputs.prepared_batches import PreparedFiles, prepare_batches
 from backstream.workflow.inputs.raw_source import RawSource, copy_source, must_convert
 from backstream.workflow.inputs.side_inputs import load_side_inputs, pin_side_inputs
@@ -110,7 +111,10 @@ def _prepare_single_source(request: _Request, *, is_needed: bool) -> PreparedFil
     with prepared.lock(), RawSource.open(definition, home, where) as listed:
         pinned = pin_side_inputs(definition, home, where)
         source = listed.settle(lambda files: prepared.find_changes(files, pinned).new_files)
-        changes = prepared.find_changes(source.files, pinned)
+        job = JobBatches.read(definition, home, source.files, where)
+        changes = prepared.find_changes(source.files, pinned, job.is_current if job else lambda _: True)
+        if job:
+            job.write()
         listing, files = _choose_files(source, changes.new_files, request.needed, prepared.folder)
         prepared.remove_drafts()
         source.remove_scratch(prepared.folder)
@@ -123,7 +127,7 @@ def _prepare_single_source(request: _Request, *, is_needed: bool) -> PreparedFil
         size_mb = sum(file.size_bytes for file in files) / 1e6
         note(f"preparing {len(files):,} new files of {name}, {size_mb:,.1f} MB")
         with load_side_inputs(definition, home, where, request.runner, prepared.folder) as sides:
-            result = prepare_batches(prepared, files, source, sides, request.runner)
+            result = prepare_batches(prepared, files, source, sides, request.runner, job)
         prepared.remove_batches(changes.outdated)
         listing.write(prepared.folder)
         source.write_state(prepared.folder)

@@ -19,6 +19,7 @@ from backstream.runs.input_files import InexactNumbers, SkippedFile
 from backstream.source.folder_periods import FolderPeriods
 from backstream.source.prepared import BatchCounts, PreparedBatch, PreparedSource, split_into_batches
 from backstream.source.raw_files import RawFile
+from backstream.workflow.inputs.job_batches import JobBatches
 from backstream.workflow.inputs.raw_source import RawSource
 from backstream.workflow.inputs.side_inputs import LoadedInputs
 from backstream.workflow.runners import Runner
@@ -94,6 +95,7 @@ def prepare_batches(
     source: RawSource,
     sides: LoadedInputs,
     runner: Runner,
+    job: JobBatches | None = None,
 ) -> PreparedFiles:
     """Prepare raw files, and add a batch for each group of them.
 
@@ -119,6 +121,7 @@ def prepare_batches(
             result, skipped = _prepare_batch(runner, preparation, local.paths, draft)
             periods = FolderPeriods(source.definition.source, source.where)
             is_promised = source.definition.source.partition_filter is not None
+            mark = job.assign(draft, preparation.addresses) if job else ""
             misplaced = periods.find_misplaced(draft) if is_promised else []
             prepared.add_batch(
                 PreparedBatch(
@@ -129,6 +132,7 @@ def prepare_batches(
                     sides.pinned,
                     tuple(misplaced),
                     result.inexact,
+                    mark,
                 ),
                 summarize_contents(draft, batch, made_with),
             )

@@ -1,0 +1,125 @@
+"""Find the batch that read a record, by its position: the offset in a partition, or the file."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from urllib.parse import unquote
+
+import numpy as np
+import numpy.typing as npt
+
+from backstream.errors import SpecError
+from backstream.structured_streaming.batches import BatchLog, Offset
+
+Longs = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class BatchLookup:
+    """The ends of the batches of a log in one of its sources; the row of a batch is its place in the log."""
+
+    log: BatchLog
+    source: str
+    _ends_by_partition: dict[str, Longs] = field(default_factory=dict)
+
+    @classmethod
+    def from_log(cls, log: BatchLog, source: str | None) -> BatchLookup:
+        """Return the lookup in a source of a query; None: the only source.
+
+        Raises:
+            SpecError: when the query has no such source, or several.
+        """
+        names = sorted({name for batch in log.batches for name in batch.ends})
+        if source is None and len(names) > 1:
+            known = ", ".join(names)
+            msg = f"watermark.source is missing: the query reads {len(names)} sources, {known} ({log.place})"
+            raise SpecError(msg)
+        if source is not None and source not in names:
+            msg = f"watermark.source must be {' or '.join(names)}, got {source!r} ({log.place})"
+            raise SpecError(msg)
+        return cls(log, source or (names[0] if names else "0"))
+
+    @property
+    def reads_files(self) -> bool:
+        """Whether the source is one of files."""
+        return self.source in self.log.files
+
+    def find_topic(self, topic: str | None) -> str:
+        """Return the topic of the source: the given one, or the only one.
+
+        Raises:
+            SpecError: when the source has no such topic, or several.
+        """
+        ends = [batch.ends.get(self.source, {}) for batch in self.log.batches]
+        topics = sorted({name for end in ends for name, value in end.items() if isinstance(value, Mapping)})
+        if topic is None and len(topics) == 1:
+            return topics[0]
+        if topic in topics:
+            return topic
+        known = ", ".join(topics) or "none"
+        problem = "is missing" if topic is None else f"is {topic!r}"
+        msg = f"watermark.topic {problem}, and the source {self.source} has the topics: {known} ({self.log.place})"
+        raise SpecError(msg)
+
+    def find_rows_of_offsets(self, topic: str, partition: str, offsets: Longs) -> Longs:
+        """Return the row of the first batch that ends after each offset; the number of batches if none does."""
+        key = f"{topic}/{partition}"
+        if key not in self._ends_by_partition:
+            ends = (batch.ends.get(self.source, {}).get(topic, {}) for batch in self.log.batches)
+            self._ends_by_partition[key] = np.array([end.get(partition, 0) for end in ends], dtype=np.int64)
+        # Ends never fall, and an end is the next offset to read.
+        return np.searchsorted(self._ends_by_partition[key], offsets, side="right")
+
+    def find_rows_of_files(self, paths: Iterable[str]) -> dict[str, int]:
+        """Return the row of the batch that read each file; files that the job has not read are left out.
+
+        The job may have read the files elsewhere. A path is that of the log with which it shares the longest end.
+
+        Raises:
+            SpecError: when two paths share the same end with a file of the log.
+        """
+        ends = np.array(
+            [_own_number(batch.ends.get(self.source, {})) for batch in self.log.batches], dtype=np.int64
+        )
+        listed = self.log.files.get(self.source, {})
+        found = _match_paths(list(paths), list(listed))
+        return {path: int(np.searchsorted(ends, listed[file], side="left")) for path, file in found.items()}
+
+
+def _own_number(end: Offset) -> int:
+    """Return the source's own number of its last batch with files; -1 before the first."""
+    value = end.get("logOffset", -1)
+    return value if isinstance(value, int) else -1
+
+
+def _match_paths(paths: Sequence[str], files: Sequence[str]) -> dict[str, str]:
+    """Return the file of the log for each path that has one; it belongs to the path that shares most with it."""
+    by_name: dict[str, list[tuple[str, list[str]]]] = defaultdict(list)
+    for file in files:
+        parts = unquote(file).split("/")
+        by_name[parts[-1]].append((file, parts))
+    best: dict[str, tuple[int, list[str]]] = {}
+    for path in paths:
+        own = path.split("/")
+        shared = [(_count_shared(own, parts), file) for file, parts in by_name.get(own[-1], ())]
+        if not shared:
+            continue
+        length, file = max(shared)
+        longest, rivals = best.get(file, (0, []))
+        if length > longest:
+            best[file] = (length, [path])
+        elif length == longest:
+            rivals.append(path)
+    for file, (_, rivals) in best.items():
+        if len(rivals) > 1:
+            msg = f"two files of the source may be {file} of the job's checkpoint: {rivals[0]} and {rivals[1]}"
+            raise SpecError(msg)
+    return {rivals[0]: file for file, (_, rivals) in best.items()}
+
+
+def _count_shared(one: Sequence[str], two: Sequence[str]) -> int:
+    """Return the number of equal names at the end of two paths."""
+    pairs = zip(reversed(one), reversed(two), strict=False)
+    return next((place for place, (left, right) in enumerate(pairs) if left != right), min(len(one), len(two)))

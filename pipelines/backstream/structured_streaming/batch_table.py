@@ -1,0 +1,172 @@
+"""Keep the watermark of each batch as a table, with a time that orders the batches, and give watermarks from it.
+
+A record arrives when its batch begins. So a replay compares arrivals, as for any other stream.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from backstream.eventtime.intervals import Interval
+from backstream.eventtime.watermark_generators import GivenWatermarks
+from backstream.storage.files import replace_file
+from backstream.storage.stores import Stores, explain_reading
+from backstream.structured_streaming.batches import Batch, BatchLog
+
+Longs = npt.NDArray[np.int64]
+
+_COLUMNS = ("batch", "watermark_ms", "arrival_ms", "is_after_gap")
+_CLOCK = b"backstream.clock"
+
+
+class LateBy(StrEnum):
+    """The batch whose watermark judges the records of a batch."""
+
+    PREVIOUS = "previous_batch"
+    """The batch before, since Spark 3.4."""
+    OWN = "own_batch"
+    """The batch itself: Spark 3.3, and later with `spark.sql.streaming.statefulOperator.allowMultiple = false`."""
+
+
+class Undecided(StrEnum):
+    """The fate of records of which lost logs do not show whether they were late."""
+
+    COUNT = "count"
+    """They count in their windows."""
+    DROP = "drop"
+    """They are dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTable:
+    """The known batches of a job, ascending; each array has one row per batch.
+
+    `arrival_ms` is when a batch began. It ascends strictly: a batch that seems to begin before the one before it
+    gets the next millisecond. `clock` names these times: tables with the same clock have the same time of a batch.
+    `is_after_gap`: batches before it are unknown, and may have read records.
+    """
+
+    number: Longs
+    watermark_ms: Longs
+    arrival_ms: Longs
+    is_after_gap: npt.NDArray[np.bool_]
+    clock: str
+
+    @classmethod
+    def from_log(cls, log: BatchLog, former: BatchTable | None = None) -> BatchTable:
+        """Return the table of a log; batches of a former table keep their times if there is room for new ones."""
+        number = np.array([batch.number for batch in log.batches], dtype=np.int64)
+        watermark_ms = np.array([batch.watermark_ms for batch in log.batches], dtype=np.int64)
+        began_ms = np.array([batch.began_ms for batch in log.batches], dtype=np.int64)
+        is_after_gap = np.array(_list_gaps(log), dtype=bool)
+        own = cls(number, watermark_ms, _ascend(began_ms), is_after_gap, uuid.uuid4().hex[:12])
+        return (former and own._with_times_of(former)) or own
+
+    @property
+    def after_last_ms(self) -> int:
+        """The time of a record that no known batch has read: after the last batch."""
+        return int(self.arrival_ms[-1]) + 1
+
+    @property
+    def emitted_until_ms(self) -> int:
+        """The end of the last window that the job can have emitted; later ones are open."""
+        return int(self.watermark_ms[-1])
+
+    def watermarks(self, late_by: LateBy, undecided: Undecided | None) -> GivenWatermarks:
+        """Return the watermarks as records meet them, in the words of Flink: one less.
+
+        A window with the end `e` is late for Flink if `e - 1` is reached, for Spark if `e` is. After a gap, the
+        watermark lies between two known ones; without `undecided`, no window of the run is between them.
+        """
+        next_ms = np.append(self.arrival_ms[1:], self.after_last_ms)
+        is_own = np.where(self.is_after_gap, undecided is Undecided.DROP, late_by is LateBy.OWN)
+        at_ms = np.concatenate([self.arrival_ms[:1], np.where(is_own, self.arrival_ms, next_ms)])
+        values_ms = np.concatenate([[-1], self.watermark_ms - 1])  # before its first batch, a job has 1970
+        is_rise = np.diff(np.maximum.accumulate(values_ms), prepend=-2) > 0
+        return GivenWatermarks(array("q", at_ms[is_rise].tolist()), array("q", values_ms[is_rise].tolist()))
+
+    def list_undecided(self) -> list[Interval]:
+        """Return the ends of the windows of which some records cannot be decided.
+
+        Such a record was read in a gap between two known batches, while its window ended.
+        """
+        lower_ms = np.concatenate([[0], self.watermark_ms[:-1]])
+        bounds_ms = zip(lower_ms[self.is_after_gap], self.watermark_ms[self.is_after_gap], strict=True)
+        return [Interval(int(low) + 1, int(high) + 1) for low, high in bounds_ms if high > low]
+
+    @property
+    def digest(self) -> str:
+        """A digest of all values."""
+        content = b"".join(values.tobytes() for values in self._columns)
+        return hashlib.sha256(content + self.clock.encode()).hexdigest()[:12]
+
+    def write(self, folder: Path) -> Path:
+        """Write the table to a folder, unless it is there; its name has the digest."""
+        path = folder / f"batches-{self.digest}.parquet"
+        if not path.exists():
+            table = pa.table(dict(zip(_COLUMNS, self._columns, strict=True)))
+            with replace_file(path) as draft:
+                pq.write_table(table.replace_schema_metadata({_CLOCK: self.clock.encode()}), draft)
+        return path
+
+    @property
+    def _columns(self) -> tuple[npt.NDArray[Any], ...]:
+        return self.number, self.watermark_ms, self.arrival_ms, self.is_after_gap
+
+    def _with_times_of(self, former: BatchTable) -> BatchTable | None:
+        """Return this table with the times of another one; None if new batches do not fit between them."""
+        places = np.searchsorted(self.number, former.number)
+        if not np.isin(former.number, self.number).all():
+            return None
+        arrival_ms = np.full(len(self.number), np.iinfo(np.int64).min)
+        arrival_ms[places] = former.arrival_ms
+        is_new = np.full(len(self.number), fill_value=True)
+        is_new[places] = False
+        limit_ms = np.minimum.accumulate(np.where(is_new, np.iinfo(np.int64).max, arrival_ms)[::-1])[::-1]
+        # As late as it was, but before the next known one.
+        wanted_ms = np.where(is_new, np.minimum(self.arrival_ms, limit_ms - 1), arrival_ms)
+        ascending_ms = _ascend(wanted_ms)
+        if not (ascending_ms[places] == former.arrival_ms).all():
+            return None
+        return replace(self, arrival_ms=ascending_ms, clock=former.clock)
+
+
+def _list_gaps(log: BatchLog) -> list[bool]:
+    """Return for each batch whether batches before it are unknown that may have read records."""
+    pairs = pairwise([Batch(-1, 0, {}), *log.batches])
+    return [two.number > one.number + 1 and dict(two.ends) != dict(one.ends) for one, two in pairs]
+
+
+def _ascend(times_ms: Longs) -> Longs:
+    """Return times that ascend strictly: each is the time itself, or one more than the time before it."""
+    steps = np.arange(len(times_ms), dtype=np.int64)
+    ascending: Longs = np.maximum.accumulate(times_ms - steps) + steps
+    return ascending
+
+
+@lru_cache(maxsize=8)
+def load_batches(location: str) -> BatchTable:
+    """Return the table at a path or an address; it is never changed.
+
+    Raises:
+        StorageError: when it cannot be read.
+    """
+    with explain_reading(location), Stores.from_environment().open_file(location) as file:
+        table = pq.read_table(pa.BufferReader(file.read()))
+    metadata: Mapping[bytes, bytes] = table.schema.metadata or {}
+    number, watermark_ms, arrival_ms, is_after_gap = (table[name].to_numpy() for name in _COLUMNS)
+    return BatchTable(number, watermark_ms, arrival_ms, is_after_gap, metadata.get(_CLOCK, b"").decode())

@@ -1,0 +1,159 @@
+"""Give each prepared record the batch in which a job of Structured Streaming read it, as its arrival time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from backstream.definition.model import Definition
+from backstream.definition.prepared import BATCHES_POINTER, batches_folder, column_of_path, find_batches
+from backstream.definition.prepared_columns import (
+    ARRIVAL_TEXT,
+    ARRIVAL_TIME,
+    EVENT_TIME,
+    FILE,
+    PARTITION,
+    SEQUENCE,
+)
+from backstream.errors import PlanError
+from backstream.eventtime.union import SEPARATOR
+from backstream.native.preparation.instants import INSTANT
+from backstream.native.preparation.prepared_files import write_options
+from backstream.runs.home import Home
+from backstream.source.prepared import PreparedBatch
+from backstream.source.raw_files import RawFile
+from backstream.storage.files import write_text
+from backstream.storage.stores import Stores
+from backstream.structured_streaming.batch_lookup import BatchLookup
+from backstream.structured_streaming.batch_table import BatchTable, load_batches
+from backstream.structured_streaming.job_logs import read_job_logs
+
+Longs = npt.NDArray[np.int64]
+
+_US_PER_MS = 1_000
+
+
+class _Position(NamedTuple):
+    """The columns of a record's partition and offset, and the prefix of the names of partitions."""
+
+    partition: str
+    offset: str
+    prefix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobBatches:
+    """The batches of a job, and the position of a record: a partition and an offset, or its file."""
+
+    table: BatchTable
+    lookup: BatchLookup
+    folder: Path
+    topic: str
+    position: _Position | None
+    rows_by_path: Mapping[str, int]
+
+    @classmethod
+    def read(cls, definition: Definition, home: Home, files: Sequence[RawFile], where: str) -> JobBatches | None:
+        """Return the batches of the job that a definition names; None if it names no job.
+
+        Args:
+            definition: the definition, with the raw files as its source.
+            home: the home, which has the batches of earlier preparations.
+            files: all raw files of the source.
+            where: the definition, for messages.
+
+        Raises:
+            SpecError: when the logs are not those of one job, or do not have the source.
+            PlanError: when the position of a record is missing.
+        """
+        watermark, source = definition.watermark, definition.source
+        if not watermark.job_logs:
+            return None
+        reports = (*watermark.progress, *watermark.event_log)
+        log = read_job_logs(watermark.checkpoint, reports, Stores.from_environment())
+        lookup = BatchLookup.from_log(log, watermark.source)
+        former, folder = find_batches(definition, home), batches_folder(definition, home)
+        table = BatchTable.from_log(log, load_batches(former) if former else None)
+        if lookup.reads_files:
+            return cls(table, lookup, folder, "", None, lookup.find_rows_of_files(file.path for file in files))
+        topic = lookup.find_topic(watermark.topic)
+        if source.partition is None or source.sequence is None:
+            msg = (
+                f"source.partition and source.sequence are missing: the job read the topic {topic}, so they are"
+                f" the columns of Kafka's partition and offset ({where})"
+            )
+            raise PlanError(msg)
+        position = _Position(column_of_path(source.partition), column_of_path(source.sequence))
+        if source.name:  # the partitions of a union have the name of their source
+            position = _Position(PARTITION, SEQUENCE, f"{source.name}{SEPARATOR}")
+        return cls(table, lookup, folder, topic, position, {})
+
+    def is_current(self, batch: PreparedBatch) -> bool:
+        """Return whether the arrival times in a prepared batch are those that a new preparation would write."""
+        clock, _, digest = batch.job_batches.partition(" ")
+        return clock == self.table.clock and digest in ("", self.table.digest)
+
+    def write(self) -> None:
+        """Write the table, and make it the current one."""
+        path, pointer = self.table.write(self.folder), self.folder / BATCHES_POINTER
+        if not pointer.exists() or pointer.read_text(encoding="utf-8").strip() != path.name:
+            write_text(pointer, f"{path.name}\n")
+
+    def assign(self, draft: Path, addresses: Mapping[str, str]) -> str:
+        """Add the arrival time to the prepared files in a folder, and return the mark of the prepared batch.
+
+        The mark is the clock of the table, with the digest of the table if more logs can change an arrival time.
+
+        Args:
+            draft: the folder.
+            addresses: the addresses of raw files in a store, by the paths of their copies.
+        """
+        are_settled = [self._assign_file(path, addresses) for path in sorted(draft.glob("*.parquet"))]
+        return self.table.clock if all(are_settled) else f"{self.table.clock} {self.table.digest}"
+
+    def _assign_file(self, path: Path, addresses: Mapping[str, str]) -> bool:
+        rows = pq.read_table(path)
+        found = self._find_rows(rows, addresses)
+        times_ms = np.append(self.table.arrival_ms, self.table.after_last_ms)[found]
+        columns = {name: rows[name] for name in rows.column_names if name not in (ARRIVAL_TIME, ARRIVAL_TEXT)}
+        columns[ARRIVAL_TIME] = pa.array(times_ms * _US_PER_MS, pa.int64()).cast(INSTANT)
+        columns[ARRIVAL_TEXT] = pa.nulls(rows.num_rows, pa.string())
+        first = [EVENT_TIME, ARRIVAL_TIME]
+        table = pa.table(
+            {name: columns[name] for name in [*first, *(each for each in columns if each not in first)]}
+        )
+        draft = path.with_name(f".{path.name}")
+        pq.write_table(table, draft, **write_options(table.schema))
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)  # Spark's checksum of the file as it was
+        draft.replace(path)
+        is_open = np.append(self.table.is_after_gap, True)
+        return not bool(is_open[found].any())
+
+    def _find_rows(self, rows: pa.Table, addresses: Mapping[str, str]) -> Longs:
+        """Return the row of the table for each record; the number of rows for a record that no batch has read."""
+        unread = len(self.table.number)
+        if self.position is None:
+            uris = pc.fill_null(rows[FILE], "").combine_chunks().dictionary_encode()
+            paths = [unquote(urlsplit(uri).path) for uri in uris.dictionary.to_pylist()]
+            found = [self.rows_by_path.get(addresses.get(path, path), unread) for path in paths]
+            by_record: Longs = np.array(found, dtype=np.int64)[uris.indices.to_numpy()]
+            return by_record
+        position = self.position
+        names = pc.fill_null(rows[position.partition].cast(pa.string()), "").combine_chunks()
+        partitions = names.dictionary_encode()
+        offsets = np.asarray(pc.fill_null(rows[position.offset].cast(pa.int64()), 0).to_numpy(), dtype=np.int64)
+        numbers, result = partitions.indices.to_numpy(), np.full(rows.num_rows, unread, dtype=np.int64)
+        for number, partition in enumerate(partitions.dictionary.to_pylist()):
+            own = np.flatnonzero(numbers == number)
+            name = partition.removeprefix(position.prefix)
+            result[own] = self.lookup.find_rows_of_offsets(self.topic, name, offsets[own])
+        return result
