@@ -72,6 +72,7 @@ def write_job_dataset(case: JobCase, folder: Path, engine: str) -> CaseDataset:
             "strategy": "structured_streaming",
             "checkpoint": str(folder / "checkpoint"),
             "late_by": late_by.value,
+            **_delay(case.line["case"]),
         },
         "aggregates": {name: f"sum({name})" for name in bit_columns},
         "backfill": {
@@ -84,6 +85,14 @@ def write_job_dataset(case: JobCase, folder: Path, engine: str) -> CaseDataset:
     text = "".join(f"{key} = {toml_value(value)}\n" for key, value in content.items())
     definition.write_text(text, encoding="utf-8")
     return CaseDataset(definition, interval, bit_columns)
+
+
+def _delay(case: Mapping[str, Any]) -> dict[str, str]:
+    """Return the delay of the only watermark of a job, with which a plan checks the logs; empty for several."""
+    delay_ms = case.get("watermark_after_union")
+    if delay_ms is None and len(case["sources"]) == 1:
+        delay_ms = case["sources"][0]["delay_ms"]
+    return {"delay": f"{delay_ms}ms"} if delay_ms else {}
 
 
 def _list_inputs(case: Mapping[str, Any]) -> Iterator[_Input]:

@@ -275,7 +275,7 @@ class Definition(Section):
             yield "watermark.source has no meaning with several sources: their order is that of the query"
         for part in self.source.parts or (self.source,):
             if part.watermark:
-                yield f"source.watermark of {part.name} has no meaning with {strategy}: the job merged its watermarks"
+                yield f"source.watermark of {part.name} has no meaning with {strategy}: the job has merged them"
             if part.arrival_time is not None:
                 yield f"source.arrival_time has no meaning with {strategy}: a record arrives with its batch"
             if (part.partition is None) != (part.sequence is None):

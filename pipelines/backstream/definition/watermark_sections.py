@@ -104,7 +104,7 @@ class WatermarkSection(Section):
     event_log: Paths = ()
     """For `structured_streaming`: Spark's event logs of the job, which have its progress reports, too."""
     source: QuerySource | None = None
-    """For `structured_streaming`: the source among several that a query reads: its position from 0, or its name."""
+    """For `structured_streaming`: the source among several that a query reads: its position, or its name."""
     topic: str | None = None
     """For `structured_streaming`: the topic among several of a Kafka source."""
     late_by: LateBy = LateBy.PREVIOUS
@@ -198,7 +198,7 @@ DELAYED = (StrategyKind.BOUNDED, StrategyKind.PUNCTUATED, StrategyKind.TIME_LAG)
 def find_unused_keys(section: WatermarkSection | SourceWatermark) -> Iterator[str]:
     """Yield a sentence for each key that has no effect beside the other keys of its section."""
     strategy = section.strategy
-    if section.delay and strategy not in DELAYED:
+    if section.delay and strategy not in (*DELAYED, StrategyKind.STRUCTURED_STREAMING):
         yield (
             f"delay has no meaning with strategy = {strategy.value!r}, got {duration_text(section.delay)}:"
             f" set strategy to {StrategyKind.BOUNDED.value!r}"

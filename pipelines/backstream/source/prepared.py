@@ -55,6 +55,19 @@ class BatchCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class JobRecords:
+    """The batches of a job that read the records of prepared files, with their number and the greatest event time.
+
+    `mark` names the table of batches by which the records got their arrival times.
+    """
+
+    mark: str
+    batches: Sequence[int]
+    records: Sequence[int]
+    greatest_ms: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
 class PreparedBatch:
     """A folder of prepared files."""
 
@@ -69,8 +82,8 @@ class PreparedBatch:
     """The records that break the promise of `source.partition_filter`."""
     inexact: tuple[InexactNumbers, ...] = ()
     """The numbers that the declared types cannot hold."""
-    job_batches: str = ""
-    """A mark of the batches of a job of Structured Streaming from which the arrival times are."""
+    job: JobRecords | None = None
+    """The records of the batches of a job of Structured Streaming; None for another stream."""
     stored: tuple[RawFile, ...] = ()
     """The prepared files, if they are in an object store; otherwise they are in the folder."""
 
@@ -198,7 +211,7 @@ class PreparedSource:
             "side_inputs": {name: asdict(pinned) for name, pinned in batch.side_inputs.items()},
             "misplaced": [asdict(records) for records in batch.misplaced],
             "inexact": [asdict(numbers) for numbers in batch.inexact],
-            "job_batches": batch.job_batches,
+            "job": asdict(batch.job) if batch.job else None,
             "stored": [asdict(file) for file in stored],
         }
         contents.write(self.folder, folder.name)
@@ -286,5 +299,5 @@ def _load_batch(manifest: Path) -> PreparedBatch:
     misplaced = tuple(MisplacedRecords(**records) for records in content["misplaced"])
     inexact = tuple(InexactNumbers(**numbers) for numbers in content["inexact"])
     counts, stored = BatchCounts(**content["counts"]), tuple(RawFile(**file) for file in content["stored"])
-    job = content["job_batches"]
+    job = JobRecords(**content["job"]) if content["job"] else None
     return PreparedBatch(manifest.parent, files, counts, skipped, side_inputs, misplaced, inexact, job, stored)

@@ -14,13 +14,14 @@ from enum import StrEnum
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from backstream.eventtime.instants import instant_text
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.watermark_generators import GivenWatermarks
 from backstream.storage.files import replace_file
@@ -29,7 +30,7 @@ from backstream.structured_streaming.batches import Batch, BatchLog
 
 Longs = npt.NDArray[np.int64]
 
-_COLUMNS = ("batch", "watermark_ms", "arrival_ms", "is_after_gap")
+_COLUMNS = ("batch", "watermark_ms", "arrival_ms", "is_after_gap", "records")
 _CLOCK = b"backstream.clock"
 
 
@@ -51,19 +52,33 @@ class Undecided(StrEnum):
     """They are dropped."""
 
 
+class RecordsRead(NamedTuple):
+    """The number of records of batches in the source, and the greatest event time of each.
+
+    `are_all`: whether the source has all records that the job read, before any condition.
+    """
+
+    number: Longs
+    records: Longs
+    greatest_ms: Longs
+    are_all: bool
+
+
 @dataclass(frozen=True, slots=True)
 class BatchTable:
     """The known batches of a job, ascending; each array has one row per batch.
 
     `arrival_ms` is when a batch began. It ascends strictly: a batch that seems to begin before the one before it
     gets the next millisecond. `clock` names these times: tables with the same clock have the same time of a batch.
-    `is_after_gap`: batches before it are unknown, and may have read records.
+    `is_after_gap`: batches before it are unknown, and may have read records. `records` is the number of records that
+    it has read, -1 if no log has it.
     """
 
     number: Longs
     watermark_ms: Longs
     arrival_ms: Longs
     is_after_gap: npt.NDArray[np.bool_]
+    records: Longs
     clock: str
 
     @classmethod
@@ -73,7 +88,10 @@ class BatchTable:
         watermark_ms = np.array([batch.watermark_ms for batch in log.batches], dtype=np.int64)
         began_ms = np.array([batch.began_ms for batch in log.batches], dtype=np.int64)
         is_after_gap = np.array(_list_gaps(log), dtype=bool)
-        own = cls(number, watermark_ms, _ascend(began_ms), is_after_gap, uuid.uuid4().hex[:12])
+        counts = [-1 if batch.records is None else batch.records for batch in log.batches]
+        records = np.array(counts, dtype=np.int64)
+        clock = uuid.uuid4().hex[:12]
+        own = cls(number, watermark_ms, _ascend(began_ms), is_after_gap, records, clock)
         return (former and own._with_times_of(former)) or own
 
     @property
@@ -108,6 +126,37 @@ class BatchTable:
         bounds_ms = zip(lower_ms[self.is_after_gap], self.watermark_ms[self.is_after_gap], strict=True)
         return [Interval(int(low) + 1, int(high) + 1) for low, high in bounds_ms if high > low]
 
+    def find_contradiction(self, read: RecordsRead, delay_ms: int | None) -> str | None:
+        """Return a sentence if records contradict the logs, which were checked against each other before.
+
+        Args:
+            read: the records of the batches, in all sources of the job.
+            delay_ms: the delay of the only watermark of the job; None: it has several, or the delay is not known.
+        """
+        place = np.searchsorted(self.number, read.number)
+        is_sure = ~self.is_after_gap
+        found, greatest_ms = np.zeros((2, len(self.number)), dtype=np.int64)
+        found[place], greatest_ms[place] = read.records, read.greatest_ms
+        if read.are_all:
+            is_other = is_sure & (self.records >= 0) & (self.records != found)
+            for row in np.flatnonzero(is_other)[:1].tolist():
+                return (
+                    f"batch {self.number[row]} read {self.records[row]:,} records, and the source has {found[row]:,}"
+                    " of them: files are missing, or others were added"
+                )
+        if delay_ms is None:
+            return None
+        own_ms = np.maximum(self.watermark_ms, greatest_ms - delay_ms)[:-1]
+        is_followed = is_sure[:-1] & (np.diff(self.number) == 1)
+        is_other = is_followed & (own_ms != self.watermark_ms[1:])
+        for row in np.flatnonzero(is_other)[:1].tolist():
+            own, logged = (instant_text(int(each)) for each in (own_ms[row], self.watermark_ms[row + 1]))
+            return (
+                f"after batch {self.number[row]}, the watermark is {logged}, and {own} by the greatest event time"
+                " less watermark.delay: source.event_time, source.where, or the delay is not that of the job"
+            )
+        return None
+
     @property
     def digest(self) -> str:
         """A digest of all values."""
@@ -125,7 +174,7 @@ class BatchTable:
 
     @property
     def _columns(self) -> tuple[npt.NDArray[Any], ...]:
-        return self.number, self.watermark_ms, self.arrival_ms, self.is_after_gap
+        return self.number, self.watermark_ms, self.arrival_ms, self.is_after_gap, self.records
 
     def _with_times_of(self, former: BatchTable) -> BatchTable | None:
         """Return this table with the times of another one; None if new batches do not fit between them."""
@@ -168,5 +217,5 @@ def load_batches(location: str) -> BatchTable:
     with explain_reading(location), Stores.from_environment().open_file(location) as file:
         table = pq.read_table(pa.BufferReader(file.read()))
     metadata: Mapping[bytes, bytes] = table.schema.metadata or {}
-    number, watermark_ms, arrival_ms, is_after_gap = (table[name].to_numpy() for name in _COLUMNS)
-    return BatchTable(number, watermark_ms, arrival_ms, is_after_gap, metadata.get(_CLOCK, b"").decode())
+    number, watermark_ms, arrival_ms, is_after_gap, records = (table[name].to_numpy() for name in _COLUMNS)
+    return BatchTable(number, watermark_ms, arrival_ms, is_after_gap, records, metadata.get(_CLOCK, b"").decode())

@@ -31,6 +31,7 @@ class Batch:
         next_watermark_ms: the watermark of the next batch, which its commit has; None if no log has it.
         is_finished: whether the batch is known to have ended.
         began_ms: the clock when it was planned, in milliseconds since 1970; 0 if it is not known.
+        records: the number of records that it read from all sources; None if only a checkpoint has the batch.
     """
 
     number: int
@@ -39,6 +40,7 @@ class Batch:
     next_watermark_ms: int | None = None
     is_finished: bool = True
     began_ms: int = 0
+    records: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ def merge_logs(logs: Sequence[BatchLog]) -> BatchLog:
 
 
 def _merge_batch(one: Batch, place: str, two: Batch, other_place: str) -> Batch:
-    for name in ("watermark_ms", "next_watermark_ms", "ends"):
+    for name in ("watermark_ms", "next_watermark_ms", "ends", "records"):
         values = getattr(one, name), getattr(two, name)
         if None not in values and values[0] != values[1]:
             texts = [_value_text(name, value) for value in values]
@@ -115,13 +117,21 @@ def _merge_batch(one: Batch, place: str, two: Batch, other_place: str) -> Batch:
             raise SpecError(msg)
     next_ms = one.next_watermark_ms if two.next_watermark_ms is None else two.next_watermark_ms
     is_finished, began_ms = one.is_finished or two.is_finished, one.began_ms or two.began_ms
-    return replace(one, next_watermark_ms=next_ms, is_finished=is_finished, began_ms=began_ms)
+    records = two.records if one.records is None else one.records
+    return replace(one, next_watermark_ms=next_ms, is_finished=is_finished, began_ms=began_ms, records=records)
 
 
-_WORDS = {"watermark_ms": "watermark", "next_watermark_ms": "watermark for the next batch", "ends": "end"}
+_WORDS = {
+    "watermark_ms": "watermark",
+    "next_watermark_ms": "watermark for the next batch",
+    "ends": "end",
+    "records": "number of records",
+}
 
 
 def _value_text(name: str, value: Any) -> str:
+    if name == "records":
+        return f"{value:,}"
     return str(dict(value)) if name == "ends" else instant_text(value)
 
 

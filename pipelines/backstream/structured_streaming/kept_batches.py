@@ -4,7 +4,8 @@ A folder of kept batches has files of JSON lines. Each file is written once, and
 since the file before. A line is a batch:
 
     {"query": "17849f83-..", "batch": 7, "watermark_ms": 1767600000000, "next_watermark_ms": 1767600060000,
-     "began_ms": 1767600120000, "ends": {"0": {"logOffset": 7}}, "files": {"0": {"s3://clicks/07.json": 7}}}
+     "began_ms": 1767600120000, "records": 23, "ends": {"0": {"logOffset": 7}},
+     "files": {"0": {"s3://clicks/07.json": 7}}}
 
 `files` has the files that the batch read from each file source, with the source's own number of a batch.
 """
@@ -66,6 +67,27 @@ def keep_batches(checkpoint: str, folder: str, progress: Sequence[str] = ()) -> 
     logs = [read_checkpoint(checkpoint, stores), *(read_progress(location, stores) for location in progress)]
     log = require_sound(merge_logs(logs))
     known = read_kept(folder, stores, since=log.batches[0].number)
+    merged, new = add_to_kept(log, known, folder, stores)
+    begin = merged.batches[0].number if known else 0
+    lost = [numbers for numbers in merged.gaps if numbers.start >= begin]
+    return KeptBatches(new, lost)
+
+
+def add_to_kept(
+    log: BatchLog, known: BatchLog | None, folder: str, stores: Stores
+) -> tuple[BatchLog, Sequence[int]]:
+    """Write the batches that are not kept yet to a folder; return all batches, and the numbers of the new ones.
+
+    Args:
+        log: the batches of the job.
+        known: the kept batches; None if there are none.
+        folder: the folder of kept batches, or its address.
+        stores: the object stores.
+
+    Raises:
+        SpecError: when the batches contradict the kept ones.
+        StorageError: when the folder cannot be written.
+    """
     merged = require_sound(merge_logs([known, log])) if known else log
     numbers = {batch.number for batch in known.batches} if known else set()
     new = [batch for batch in log.batches if batch.number not in numbers]
@@ -74,9 +96,7 @@ def keep_batches(checkpoint: str, folder: str, progress: Sequence[str] = ()) -> 
         lines = [json.dumps(_as_json(batch, merged, files), sort_keys=True) for batch in new]
         name = f"batches-{new[0].number:012}-{new[-1].number:012}.jsonl"
         _write(f"{folder.rstrip('/')}/{name}", "".join(f"{line}\n" for line in lines), stores)
-    begin = merged.batches[0].number if known else 0
-    lost = [numbers for numbers in merged.gaps if numbers.start >= begin]
-    return KeptBatches([batch.number for batch in new], lost)
+    return merged, [batch.number for batch in new]
 
 
 def read_kept(folder: str, stores: Stores, since: int = 0) -> BatchLog | None:
@@ -134,6 +154,7 @@ def _as_json(
         "watermark_ms": batch.watermark_ms,
         "next_watermark_ms": batch.next_watermark_ms,
         "began_ms": batch.began_ms,
+        "records": batch.records,
         "ends": batch.ends,
         "files": {source: by_batch.get(batch.number, {}) for source, by_batch in files.items()},
     }
@@ -166,10 +187,11 @@ def _parse_lines(text: str, place: str) -> BatchLog:
 
 
 def _parse_batch(content: Mapping[str, Any]) -> Batch:
-    names = ("batch", "watermark_ms", "began_ms", "ends", "next_watermark_ms")
-    number, watermark_ms, began_ms, ends, next_ms = (content[name] for name in names)
+    names = ("batch", "watermark_ms", "began_ms", "ends", "next_watermark_ms", "records")
+    number, watermark_ms, began_ms, ends, next_ms, records = (content[name] for name in names)
     are_integers = all(isinstance(each, int) for each in (number, watermark_ms, began_ms))
     if not are_integers or not isinstance(ends, dict):
         msg = "a value has the wrong type"
         raise TypeError(msg)
-    return Batch(number, watermark_ms, ends, next_ms if isinstance(next_ms, int) else None, began_ms=began_ms)
+    next_ms, records = (each if isinstance(each, int) else None for each in (next_ms, records))
+    return Batch(number, watermark_ms, ends, next_ms, began_ms=began_ms, records=records)

@@ -29,7 +29,7 @@ from backstream.eventtime.union import SEPARATOR
 from backstream.native.preparation.instants import INSTANT
 from backstream.native.preparation.prepared_files import write_options
 from backstream.runs.home import Home
-from backstream.source.prepared import PreparedBatch
+from backstream.source.prepared import JobRecords, PreparedBatch
 from backstream.source.raw_files import RawFile
 from backstream.storage.files import write_text
 from backstream.storage.stores import Stores
@@ -79,9 +79,10 @@ class JobBatches:
         if not watermark.job_logs:
             return None
         reports = (*watermark.progress, *watermark.event_log)
-        log = read_job_logs(watermark.checkpoint, reports, Stores.from_environment())
-        lookup = BatchLookup.from_log(log, watermark.source)
         former, folder = find_batches(definition, home), batches_folder(definition, home)
+        own = home.location_of(folder / "kept")
+        log = read_job_logs(watermark.checkpoint, reports, own, Stores.from_environment())
+        lookup = BatchLookup.from_log(log, watermark.source)
         table = BatchTable.from_log(log, load_batches(former) if former else None)
         if lookup.reads_files:
             return cls(table, lookup, folder, "", None, lookup.find_rows_of_files(file.path for file in files))
@@ -99,7 +100,7 @@ class JobBatches:
 
     def is_current(self, batch: PreparedBatch) -> bool:
         """Return whether the arrival times in a prepared batch are those that a new preparation would write."""
-        clock, _, digest = batch.job_batches.partition(" ")
+        clock, _, digest = batch.job.mark.partition(" ") if batch.job else ("", "", "")
         return clock == self.table.clock and digest in ("", self.table.digest)
 
     def write(self) -> None:
@@ -108,35 +109,44 @@ class JobBatches:
         if not pointer.exists() or pointer.read_text(encoding="utf-8").strip() != path.name:
             write_text(pointer, f"{path.name}\n")
 
-    def assign(self, draft: Path, addresses: Mapping[str, str]) -> str:
-        """Add the arrival time to the prepared files in a folder, and return the mark of the prepared batch.
-
-        The mark is the clock of the table, with the digest of the table if more logs can change an arrival time.
+    def assign(self, draft: Path, addresses: Mapping[str, str]) -> JobRecords:
+        """Add the arrival time to the prepared files in a folder, and return what they have of the job's batches.
 
         Args:
             draft: the folder.
             addresses: the addresses of raw files in a store, by the paths of their copies.
         """
-        are_settled = [self._assign_file(path, addresses) for path in sorted(draft.glob("*.parquet"))]
-        return self.table.clock if all(are_settled) else f"{self.table.clock} {self.table.digest}"
+        count = len(self.table.number)
+        records, greatest_ms = np.zeros(count + 1, dtype=np.int64), np.full(count + 1, np.iinfo(np.int64).min)
+        for path in sorted(draft.glob("*.parquet")):
+            found, events_ms = self._assign_file(path, addresses)
+            records += np.bincount(found, minlength=count + 1)
+            np.maximum.at(greatest_ms, found, events_ms)
+        is_open = np.append(self.table.is_after_gap, True)
+        mark = self.table.clock
+        if (records[is_open] > 0).any():
+            mark += f" {self.table.digest}"  # more logs can change an arrival time
+        has = np.flatnonzero(records[:-1])
+        return JobRecords(mark, self.table.number[has].tolist(), records[has].tolist(), greatest_ms[has].tolist())
 
-    def _assign_file(self, path: Path, addresses: Mapping[str, str]) -> bool:
+    def _assign_file(self, path: Path, addresses: Mapping[str, str]) -> tuple[Longs, Longs]:
+        """Add the arrival time to a file; return the row of the table for each record, and the event times."""
         rows = pq.read_table(path)
         found = self._find_rows(rows, addresses)
         times_ms = np.append(self.table.arrival_ms, self.table.after_last_ms)[found]
-        columns = {name: rows[name] for name in rows.column_names if name not in (ARRIVAL_TIME, ARRIVAL_TEXT)}
-        columns[ARRIVAL_TIME] = pa.array(times_ms * _US_PER_MS, pa.int64()).cast(INSTANT)
-        columns[ARRIVAL_TEXT] = pa.nulls(rows.num_rows, pa.string())
-        first = [EVENT_TIME, ARRIVAL_TIME]
-        table = pa.table(
-            {name: columns[name] for name in [*first, *(each for each in columns if each not in first)]}
-        )
+        added = {
+            EVENT_TIME: rows[EVENT_TIME],
+            ARRIVAL_TIME: pa.array(times_ms * _US_PER_MS, pa.int64()).cast(INSTANT),
+            ARRIVAL_TEXT: pa.nulls(rows.num_rows, pa.string()),
+        }
+        table = pa.table(added | {name: rows[name] for name in rows.column_names if name not in added})
         draft = path.with_name(f".{path.name}")
         pq.write_table(table, draft, **write_options(table.schema))
         path.with_name(f".{path.name}.crc").unlink(missing_ok=True)  # Spark's checksum of the file as it was
         draft.replace(path)
-        is_open = np.append(self.table.is_after_gap, True)
-        return not bool(is_open[found].any())
+        # For Spark, a record without an event time is of 1970.
+        events_us = pc.fill_null(rows[EVENT_TIME].cast(pa.int64()), 0).to_numpy()
+        return found, events_us // _US_PER_MS
 
     def _find_rows(self, rows: pa.Table, addresses: Mapping[str, str]) -> Longs:
         """Return the row of the table for each record; the number of rows for a record that no batch has read."""

@@ -121,7 +121,7 @@ def prepare_batches(
             result, skipped = _prepare_batch(runner, preparation, local.paths, draft)
             periods = FolderPeriods(source.definition.source, source.where)
             is_promised = source.definition.source.partition_filter is not None
-            mark = job.assign(draft, preparation.addresses) if job else ""
+            records = job.assign(draft, preparation.addresses) if job else None
             misplaced = periods.find_misplaced(draft) if is_promised else []
             prepared.add_batch(
                 PreparedBatch(
@@ -132,7 +132,7 @@ def prepare_batches(
                     sides.pinned,
                     tuple(misplaced),
                     result.inexact,
-                    mark,
+                    records,
                 ),
                 summarize_contents(draft, batch, made_with),
             )

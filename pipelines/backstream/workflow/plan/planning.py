@@ -16,7 +16,6 @@ from backstream.definition.loader import (
 from backstream.definition.prepared import reads_prepared_files
 from backstream.definition.source_section import Source
 from backstream.errors import PlanError
-from backstream.eventtime.instants import instant_text
 from backstream.eventtime.intervals import Interval, backfill_range, require_range_of_days
 from backstream.eventtime.seals import DaySeal
 from backstream.eventtime.windows import Session
@@ -33,11 +32,11 @@ from backstream.source.equal_files import counts_equal_files_twice, find_equal_f
 from backstream.source.files import SourceFiles, find_arrival_bounds, list_source_files
 from backstream.source.footers import load_footers
 from backstream.source.implausible_times import find_implausible_times
-from backstream.structured_streaming.batch_table import load_batches
 from backstream.text import text_logger
 from backstream.workflow.inputs.prepare import find_source_snapshots, require_prepared, summarize_preparation
 from backstream.workflow.plan.allowed_ranges import find_event_span, needed_times, read_interval, require_range
 from backstream.workflow.plan.chunk_plan import cut_chunks, require_few_chunks
+from backstream.workflow.plan.job_logs import require_sound_job
 from backstream.workflow.plan.other_definitions import describe_other_definitions
 from backstream.workflow.plan.plan_request import PlanRequest, RunScope
 from backstream.workflow.plan.removed_files import find_removed_files, write_files_read
@@ -206,36 +205,7 @@ def _require_plannable_range(scope: RunScope, source: _RunSource) -> None:
     notes = tuple(map(str, source.implausible))
     require_range(definition, scope.interval, events, scope.place, scope.home, notes)
     require_few_chunks(scope)
-    _require_decided(scope)
-
-
-def _require_decided(scope: RunScope) -> None:
-    """Check that the logs of the job decide for each window of the range which records were late.
-
-    Raises:
-        PlanError: when batches are unknown that may have read records while such a window ended.
-    """
-    watermark, window = scope.definition.watermark, scope.definition.window.spec()
-    if scope.mode is Mode.RECOMPUTE or not watermark.batches or watermark.undecided or isinstance(window, Session):
-        return
-    ends_ms = Interval(scope.interval.start_ms + 1, scope.interval.end_ms + window.size_ms)
-    undecided = [each for each in load_batches(watermark.batches).list_undecided() if each.overlaps(ends_ms)]
-    if not undecided:
-        return
-    spans = "".join(f"\n  windows that end after {_span_text(each)}" for each in undecided[:5])
-    last = instant_text(undecided[-1].end_ms - 1)
-    msg = (
-        f"cannot replay {scope.definition.name}: some logs of the job are lost, and with them which records were"
-        f" late ({scope.place})\n"
-        f"  {len(undecided):,} gaps{spans}\n\n"
-        f'hint: begin after {last}, or set watermark.undecided to "count" or "drop"; `backstream keep-batches`'
-        " keeps the logs"
-    )
-    raise PlanError(msg, "mode")
-
-
-def _span_text(ends_ms: Interval) -> str:
-    return f"{instant_text(ends_ms.start_ms - 1)}, until {instant_text(ends_ms.end_ms - 1)}"
+    require_sound_job(scope)
 
 
 def _find_seals(scope: RunScope, inputs: Sequence[InputFile], *, is_unsealed_allowed: bool) -> list[DaySeal]:
