@@ -34,6 +34,7 @@ from backstream.structured_streaming.rules import (
 )
 from backstream.variables import CACHE_VARIABLE, CATALOG_VARIABLE, WAREHOUSE_VARIABLE
 from backstream.workflow.inputs.prepare import prepare_source
+from backstream.workflow.late_data.stale import find_stale_days
 from backstream.workflow.runners import LocalRunner
 
 HOUR_US = 3_600_000_000
@@ -321,11 +322,17 @@ def test_records_after_the_last_batch_get_theirs_later(tmp_path: Path) -> None:
     assert published(definition) < summary(rows_of("orders"))
     assert prepare_source(definition, home, runner) is None, "without new logs, nothing is prepared again"
 
+    assert find_stale_days(definition, home).days == ()
+
     shutil.copytree(JOBS / "orders", folder, dirs_exist_ok=True)
+    prepare_source(definition, home, runner)
+    (stale,) = find_stale_days(definition, home).days
+    assert stale.reasons == ("the job has emitted windows since, up to 2026-01-05T15:22:31.021Z",)
     run(definition)
 
     assert published(definition) == summary(rows_of("orders"))
     assert prepare_source(definition, home, runner) is None
+    assert find_stale_days(definition, home).days == ()
 
 
 def test_batches_are_known_after_the_job_has_forgotten_them(tmp_path: Path) -> None:

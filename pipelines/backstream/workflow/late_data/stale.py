@@ -13,7 +13,7 @@ from backstream.definition.loader import load_definition, resolve_paths
 from backstream.definition.model import Definition
 from backstream.definition.prepared import reads_prepared_files
 from backstream.errors import SpecError
-from backstream.eventtime.instants import DAY_MS, duration_text
+from backstream.eventtime.instants import DAY_MS, duration_text, instant_text
 from backstream.eventtime.intervals import Interval, backfill_range, require_whole_days
 from backstream.eventtime.records import Fate
 from backstream.eventtime.stale_windows import (
@@ -31,6 +31,7 @@ from backstream.source.files import list_source_files
 from backstream.source.footers import load_footers
 from backstream.source.key_index import KeyIndex
 from backstream.source.prepared import PreparedSource
+from backstream.structured_streaming.batch_table import load_batches
 from backstream.workflow.late_data.affected_rows import find_affected_rows
 from backstream.workflow.late_data.changed_files import (
     ChangedFiles,
@@ -204,9 +205,10 @@ def _find_run_changes(dataset: _Dataset, run_id: str, days: set[int]) -> _RunCha
         return _RunChanges(days, reasons=_whole_days(days, reason))
     removed = sorted(dataset.plans.of_plan(plan, dataset.inputs.removed_since(plan)), key=lambda file: file.path)
     difference = InputDifference(dataset.inputs, dataset.inputs.added_since(plan), removed)
-    if not difference:
-        return _RunChanges(days, plan.mode)
     definition = dataset.plans.definition(plan)
+    emitted = tuple(_find_emitted_days(dataset.definition, definition, plan.mode, days))
+    if not difference or emitted:
+        return _RunChanges(days, plan.mode, reasons=emitted)
     if path := _find_watermark_change(plan, definition, dataset.comparison, difference):
         reason = f"the watermarks would change: {path} arrived before the end of the replayed input"
         return _RunChanges(days, plan.mode, reasons=_whole_days(days, reason))
@@ -232,6 +234,25 @@ def _find_run_changes(dataset: _Dataset, run_id: str, days: set[int]) -> _RunCha
             *_find_days_of_copies(dataset, run_id, days, files, copies),
         )
     return _RunChanges(days, plan.mode, windows, reasons, files.changes, files.moves)
+
+
+def _find_emitted_days(
+    current: Definition, planned: Definition, mode: Mode, days: set[int]
+) -> Iterator[_StaleReason]:
+    """Yield the days with windows that were open, and that a job of Structured Streaming has emitted since."""
+    window, former, latest = planned.window.spec(), planned.watermark.batches, current.watermark.batches
+    if (
+        mode is Mode.RECOMPUTE
+        or planned.backfill.publish != "first"
+        or former == latest
+        or not (former and latest)
+    ):
+        return
+    assert not isinstance(window, Session)  # noqa: S101 - a definition with a job has none
+    first_ms, last_ms = (load_batches(batches).emitted_until_ms for batches in (former, latest))
+    ends_ms = Interval(first_ms + 1, max(last_ms, first_ms) + 1)
+    found = (day for day in days if Interval(day + 1, day + DAY_MS + window.size_ms).overlaps(ends_ms))
+    yield from _whole_days(found, f"the job has emitted windows since, up to {instant_text(last_ms)}")
 
 
 def _find_copies_reach(
@@ -318,9 +339,9 @@ def _find_watermark_change(
     """Return the first file that changes the watermarks, and with them the fates of other records; None: no file.
 
     Final results include all events, so watermarks do not matter. A file that arrived after the end of the
-    replayed input changes no watermark.
+    replayed input changes no watermark, and no file changes what a job of Structured Streaming wrote down.
     """
-    if plan.mode is Mode.RECOMPUTE or definition.backfill.publish == "final":
+    if plan.mode is Mode.RECOMPUTE or definition.backfill.publish == "final" or definition.watermark.batches:
         return None
     changes = comparison.compare(difference, None)
     return changes.find_arrival_until(plan.clock_end_ms)
