@@ -413,6 +413,24 @@ def test_a_topic_needs_the_columns_of_kafka(tmp_path: Path) -> None:
         run(definition)
 
 
+def test_reports_do_not_name_files(tmp_path: Path) -> None:
+    definition = write_definition(tmp_path, "orders", watermark=PROGRESS)
+
+    with pytest.raises(SpecError, match="the logs do not have the files that source 0 read; only a checkpoint"):
+        run(definition)
+
+
+def test_an_offset_of_another_source_is_named(tmp_path: Path) -> None:
+    definition = write_definition(tmp_path, "orders", watermark=CHECKPOINT)
+    offset = '{"sourceVersion":1,"reservoirId":"a","reservoirVersion":5,"index":-1}'
+    for file in (each for each in (tmp_path / "orders/checkpoint/offsets").iterdir() if each.name.isdecimal()):
+        file.write_text("\n".join([*file.read_text().splitlines()[:2], offset]))
+    shutil.rmtree(tmp_path / "orders/checkpoint/sources")
+
+    with pytest.raises(SpecError, match='source 0 has an offset of another kind: {"sourceVersion": 1, .*known'):
+        run(definition)
+
+
 def test_a_query_of_two_sources_names_one(tmp_path: Path) -> None:
     definition = write_definition(tmp_path, "join")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -54,14 +55,28 @@ class BatchLookup:
         """
         ends = [batch.ends.get(self.source, {}) for batch in self.log.batches]
         topics = sorted({name for end in ends for name, value in end.items() if isinstance(value, Mapping)})
+        if not topics:
+            raise SpecError(self._describe_source(next((end for end in ends if end), {})))
         if topic is None and len(topics) == 1:
             return topics[0]
         if topic in topics:
             return topic
-        known = ", ".join(topics) or "none"
+        known = ", ".join(topics)
         problem = "is missing" if topic is None else f"is {topic!r}"
         msg = f"watermark.topic {problem}, and the source {self.source} has the topics: {known} ({self.log.place})"
         raise SpecError(msg)
+
+    def _describe_source(self, end: Offset) -> str:
+        """Return why the records of a source that has no topics cannot get their batches."""
+        if "logOffset" in end:
+            return (
+                f"the logs do not have the files that source {self.source} read; only a checkpoint has them"
+                f" ({self.log.place})\n\nhint: name it as watermark.checkpoint"
+            )
+        return (
+            f"source {self.source} has an offset of another kind: {json.dumps(dict(end))[:200]}; known are"
+            f" those of files and of Kafka ({self.log.place})"
+        )
 
     def find_rows_of_offsets(self, topic: str, partition: str, offsets: Longs) -> Longs:
         """Return the row of the first batch that ends after each offset; the number of batches if none does."""
