@@ -427,7 +427,7 @@ def test_an_offset_of_another_source_is_named(tmp_path: Path) -> None:
         file.write_text("\n".join([*file.read_text().splitlines()[:2], offset]))
     shutil.rmtree(tmp_path / "orders/checkpoint/sources")
 
-    with pytest.raises(SpecError, match='source 0 has an offset of another kind: {"sourceVersion": 1, .*known'):
+    with pytest.raises(SpecError, match=r'source 0 has an offset of another kind: {"sourceVersion": 1, .*known'):
         run(definition)
 
 
