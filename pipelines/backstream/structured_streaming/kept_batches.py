@@ -39,14 +39,20 @@ class KeptBatches:
     lost: Sequence[range]
 
     def __str__(self) -> str:
-        lost = [f"lost  {_numbers_text(numbers)}: Spark had removed what it wrote down" for numbers in self.lost]
-        return "\n".join([f"kept  {_numbers_text(self.new)}" if self.new else "no new batch", *lost])
+        new = f"kept  {batch_numbers_text(self.new)}" if self.new else "no new batch"
+        return "\n".join([new, *(f"lost  {lost_batches_text(numbers)}" for numbers in self.lost)])
 
 
-def _numbers_text(numbers: Sequence[int]) -> str:
+def batch_numbers_text(numbers: Sequence[int]) -> str:
+    """Return the number of some batches, with the first and the last."""
     if len(numbers) == 1:
         return f"batch {numbers[0]}"
     return f"{len(numbers):,} batches from {numbers[0]} to {numbers[-1]}"
+
+
+def lost_batches_text(numbers: Sequence[int]) -> str:
+    """Return the number of some batches that no log has, with the first and the last."""
+    return f"{batch_numbers_text(numbers)}: Spark had removed what it wrote down"
 
 
 def keep_batches(checkpoint: str, folder: str, progress: Sequence[str] = ()) -> KeptBatches:
