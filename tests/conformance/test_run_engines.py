@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.conformance import random_cases
+from tests.conformance import random_cases, random_jobs
 from tests.conformance.pair_cover import RECORDINGS, Line, all_recordings, cover_pairs
 
 from backstream.conformance import reference_engine
@@ -68,6 +68,42 @@ def test_a_native_run_agrees_with_flink(
     assert tally.differ == []
     assert tally.unsupported.keys() <= UNSUPPORTED
     assert tally.agree > len(lines) // 3
+
+
+JOBS = Path(__file__).parent / "spark" / "structured_streaming.jsonl"
+JOBS_UNSUPPORTED = {
+    "sessions, which a definition cannot have with a job of Structured Streaming",
+    "windows that are not in whole milliseconds",
+    "joins of streams",
+    "deduplication",
+    "windows of windows",
+    "output mode complete: no record is late, and no window ends",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["native", "spark"])
+def test_a_run_agrees_with_jobs_of_structured_streaming(spark: SparkSession, engine: str) -> None:
+    lines = list(load_cases([JOBS]))
+    is_run = [line["case"]["query"]["kind"] == "window" for line in lines]
+    assert sum(is_run) == 42
+    lines = [line for line, is_window in zip(lines, is_run, strict=True) if is_window or engine == "native"]
+
+    tally = find_difference(lines if engine == "native" else lines[::4], run_engine(spark, engine))
+
+    assert tally.differ == []
+    assert tally.unsupported.keys() <= JOBS_UNSUPPORTED
+    assert tally.agree == (37 if engine == "native" else 10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["native", "spark"])
+def test_a_run_agrees_with_the_rules_of_spark_on_random_jobs(spark: SparkSession, engine: str) -> None:
+    lines = [random_jobs.recorded_job(random.Random(seed)) for seed in range(24 if engine == "native" else 5)]  # noqa: S311 - cases, not secrets
+
+    tally = find_difference(lines, run_engine(spark, engine))
+
+    assert (tally.differ, tally.agree) == ([], len(lines))
 
 
 def run_engine(spark: SparkSession, engine: str) -> RunEngine:

@@ -62,7 +62,7 @@ def test_a_duration_is_within_what_makes_sense(lines: Lines, said: str) -> None:
             {"watermark.strategy": '"bounded"'},
             (
                 "watermark.strategy must be 'none', 'monotonous', 'bounded_out_of_orderness', 'punctuated', "
-                "'time_lag' or 'custom', got 'bounded'"
+                "'time_lag', 'custom' or 'structured_streaming', got 'bounded'"
             ),
         ),
         (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 from backstream.cli import app
 from backstream.errors import SpecError
 from backstream.storage.stores import Stores
+from backstream.structured_streaming.batches import Batch, BatchLog
 from backstream.structured_streaming.kept_batches import keep_batches, read_kept
 
 
@@ -28,6 +30,11 @@ def part_of(job: str, first: int, last: int, target: Path) -> str:
     return str(target)
 
 
+def without_counts(log: BatchLog) -> list[Batch]:
+    """Return batches without their numbers of records, which only reports have."""
+    return [replace(batch, records=None) for batch in log.batches]
+
+
 def test_each_batch_is_kept_once(tmp_path: Path) -> None:
     folder = str(tmp_path / "kept")
     first = keep_batches(part_of("sessions", 0, 9, tmp_path / "checkpoint"), folder)
@@ -39,7 +46,7 @@ def test_each_batch_is_kept_once(tmp_path: Path) -> None:
     assert last.lost == []
     kept = read_kept(folder, Stores())
     assert kept
-    assert kept.batches == log_of("sessions").batches
+    assert without_counts(kept) == without_counts(log_of("sessions"))
     assert len(list((tmp_path / "kept").iterdir())) == 3
 
 
@@ -62,7 +69,8 @@ def test_lost_batches_are_named_and_reports_fill_the_gap(tmp_path: Path) -> None
     assert (len(filled.new), filled.lost) == (25, [])
     kept = read_kept(folder, Stores())
     assert kept
-    assert kept.batches == log_of("orders").batches
+    assert without_counts(kept) == without_counts(log_of("orders"))
+    assert kept.batches[:25] == log_of("orders").batches[:25]
     assert kept.files == checkpoint_of("orders").files
 
 

@@ -13,7 +13,7 @@ from tests.structured_streaming.recorded import JOBS, checkpoint_of, progress_of
 
 from backstream.errors import SpecError
 from backstream.storage.stores import Stores
-from backstream.structured_streaming.batches import Batch, BatchLog, merge_logs, require_sound
+from backstream.structured_streaming.batches import Batch, BatchLog, Offset, merge_logs, require_sound
 from backstream.structured_streaming.checkpoint import read_checkpoint
 from backstream.structured_streaming.progress import read_progress
 
@@ -63,7 +63,8 @@ def test_the_second_format_of_offsets_names_its_sources(tmp_path: Path) -> None:
 
     (batch,) = read_checkpoint(str(tmp_path), Stores()).batches
 
-    assert batch == Batch(0, 5, {"clicks": {"logOffset": 1}, "views": {"t": {"0": 3}}}, None, is_finished=False)
+    ends: dict[str, Offset] = {"clicks": {"logOffset": 1}, "views": {"t": {"0": 3}}}
+    assert batch == Batch(0, 5, ends, None, is_finished=False, began_ms=7)
 
 
 @pytest.mark.parametrize(

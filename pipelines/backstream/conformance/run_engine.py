@@ -33,13 +33,13 @@ from backstream.workflow.plan.planning import plan_run
 from backstream.workflow.runners import Runner
 
 _US_PER_MS = 1_000
-Window = tuple[str, int, int]
+_Window = tuple[str, int, int]
 """Key, start, and end of a window."""
-Timer = tuple[int, str, int]
+_Timer = tuple[int, str, int]
 """Timestamp, key, and watermark of a firing timer."""
 
 
-class Panes(NamedTuple):
+class _Panes(NamedTuple):
     """The records of the first, live, and final pane, empty if there is none, and the number of late firings."""
 
     first: tuple[int, ...]
@@ -49,13 +49,13 @@ class Panes(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayResult:
+class _ReplayResult:
     """The staged rows of a case; `timers` is None if the engine runs no process functions."""
 
-    windows: Mapping[Window, Panes]
+    windows: Mapping[_Window, _Panes]
     dropped: list[int]
     fates: Mapping[str, int]
-    timers: list[Timer] | None
+    timers: list[_Timer] | None
 
     def pairs(self, case: Case, flink: Mapping[str, Any]) -> Pairs:
         """Return what is compared with Flink: each window, each dropped record, the fates, and each timer."""
@@ -71,15 +71,15 @@ class ReplayResult:
         }
 
 
-def _panes_of_flink(case: Case, firings: Sequence[Mapping[str, Any]]) -> dict[Window, Panes]:
+def _panes_of_flink(case: Case, firings: Sequence[Mapping[str, Any]]) -> dict[_Window, _Panes]:
     """Return the panes of Flink's firings; the final pane has all records, as in a stream without watermarks."""
     offline = fire_windows(case.records, to_watermarks([MIN_MS] * len(case.records)), case.window, 0)
     windows = {
-        (str(pane.key), *pane.window): Panes((), (), tuple(sorted(pane.records)), 0) for pane in offline.panes
+        (str(pane.key), *pane.window): _Panes((), (), tuple(sorted(pane.records)), 0) for pane in offline.panes
     }
     for firing in sorted(firings, key=lambda each: (each["wm"], each["kind"] == "late", each["by"])):
         window, records = (str(firing["key"]), firing["start"], firing["end"]), tuple(sorted(firing["records"]))
-        before, is_late = windows.get(window, Panes((), (), (), 0)), firing["kind"] == "late"
+        before, is_late = windows.get(window, _Panes((), (), (), 0)), firing["kind"] == "late"
         windows[window] = before._replace(
             first=before.first if is_late else records, live=records, late_firings=before.late_firings + is_late
         )
@@ -87,10 +87,10 @@ def _panes_of_flink(case: Case, firings: Sequence[Mapping[str, Any]]) -> dict[Wi
 
 
 @dataclass(frozen=True, slots=True)
-class JobWindows:
+class _PublishedWindows:
     """The published windows of a job of Structured Streaming, with the records in each."""
 
-    windows: Mapping[Window, tuple[int, ...]]
+    windows: Mapping[_Window, tuple[int, ...]]
 
     def pairs(self, _case: JobCase, spark: Mapping[str, Any]) -> Pairs:
         """Return what is compared with Spark: the last row of each window, since a table has one row for it."""
@@ -122,7 +122,7 @@ class RunEngine:
             except BackstreamError as error:
                 return error
 
-    def _run(self, case: Case, folder: Path) -> ReplayResult:
+    def _run(self, case: Case, folder: Path) -> _ReplayResult:
         (folder / "windows").mkdir()
         dataset = write_dataset(case, folder / "windows", self._name)
         manifests = self._replay(dataset, folder / "windows")
@@ -132,23 +132,23 @@ class RunEngine:
         fates: Counter[str] = Counter()
         for counts in sum_fates(manifests).values():
             fates.update(counts)
-        return ReplayResult(
+        return _ReplayResult(
             dict(_load_panes(manifests, dataset)),
             sorted(row["arrival_seq"] for row in _load_rows(manifests, DROPPED)),
             dict(+fates),
             timers,
         )
 
-    def _run_job(self, case: JobCase, folder: Path) -> JobWindows:
+    def _run_job(self, case: JobCase, folder: Path) -> _PublishedWindows:
         dataset = write_job_dataset(case, folder, self._name)
         manifests = self._replay(dataset, folder)
-        windows: dict[Window, tuple[int, ...]] = {}
+        windows: dict[_Window, tuple[int, ...]] = {}
         for row in _load_rows(manifests, WINDOWS):
             window = (row["key"], epoch_ms(row["window_start"]), epoch_ms(row["window_end"]))
             windows[window] = dataset.records_of(row, "")
-        return JobWindows(windows)
+        return _PublishedWindows(windows)
 
-    def _run_timers(self, case: Case, timers: RepeatingTimers, folder: Path) -> list[Timer]:
+    def _run_timers(self, case: Case, timers: RepeatingTimers, folder: Path) -> list[_Timer]:
         """Return the timers that fired, sorted by time and key."""
         folder.mkdir()
         process = {
@@ -181,11 +181,11 @@ class RunEngine:
         return list(replay_chunks(self._runner.engine(), plan, plan.chunks))
 
 
-def _load_panes(manifests: Sequence[Manifest], dataset: CaseDataset) -> Iterator[tuple[Window, Panes]]:
+def _load_panes(manifests: Sequence[Manifest], dataset: CaseDataset) -> Iterator[tuple[_Window, _Panes]]:
     for row in _load_rows(manifests, PANES):
         first, live, final = (dataset.records_of(row, f"__{pane}") for pane in PANES_KEPT)
         window = (row["key"], epoch_ms(row["window_start"]), epoch_ms(row["window_end"]))
-        yield window, Panes(first, live, final, row["late_firings"])
+        yield window, _Panes(first, live, final, row["late_firings"])
 
 
 def _load_rows(manifests: Sequence[Manifest], suffix: str) -> Iterator[dict[str, Any]]:

@@ -40,7 +40,7 @@ Paths = Annotated[
 QuerySource = Annotated[
     str,
     BeforeValidator(lambda value: str(value) if type(value) is int else value),
-    WithJsonSchema({"type": ["integer", "string"]}),
+    WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "string"}]}),
 ]
 """A source of a query of Structured Streaming."""
 

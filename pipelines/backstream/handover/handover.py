@@ -87,14 +87,20 @@ def _require_supported(plan: Plan, definition: Definition) -> None:
         raise SpecError(msg)
 
 
+_NOT_HANDED_OVER = {
+    StrategyKind.CUSTOM: "the state of a custom watermark generator depends on each of its records",
+    StrategyKind.STRUCTURED_STREAMING: "a job of Structured Streaming continues from its own checkpoint",
+}
+"""The strategies whose state no other job can get."""
+
+
 def _list_problems(plan: Plan, definition: Definition) -> Iterator[str]:
     if plan.mode is not Mode.REPLAY:
         yield f"only a replay has watermarks, and this run is a {plan.mode.value}"
     if definition.job is not None:
         yield "its rows come from your own Spark job, which has no state between windows"
     kinds = {strategy.kind for strategy in definition.emission.strategies}
-    if StrategyKind.CUSTOM in kinds:
-        yield "the state of a custom watermark generator depends on each of its records"
+    yield from (reason for kind, reason in _NOT_HANDED_OVER.items() if kind in kinds)
     if definition.watermark.finished_partitions == "release":
         yield 'watermark.finished_partitions = "release" has no meaning in a stream that goes on'
     if definition.source.deduplicate_on and definition.source.deduplicate_keep == "last":

@@ -93,7 +93,7 @@ def _add_unmatched_panes(
     """Compare the records of each pane with the metrics, which count them independently."""
     cells_ms = _cell_starts_ms(times_to_ms(windows["window_start"]), definition).rename("cell_ms")
     expected = pd.DataFrame({pane: windows[names].sum(axis=1) for pane, names in _COUNTS_BY_PANE.items()})
-    expected.loc[are_open(windows, definition), "first"] = 0
+    expected.loc[_are_open(windows, definition), "first"] = 0
     sums = [
         _sum_by_cell(chunk, definition, [pane_count_column(pane) for pane in _COUNTS_BY_PANE]) for chunk in panes
     ]
@@ -138,12 +138,12 @@ def _count_events(plan: Plan, definition: Definition, windows: pd.DataFrame) -> 
     published = "final" if plan.mode is Mode.RECOMPUTE else definition.backfill.publish
     events = windows[_COUNTS_BY_PANE[published]].sum(axis=1).rename("events")
     if published == "first":
-        events = events.where(~are_open(windows, definition), 0)
+        events = events.where(~_are_open(windows, definition), 0)
     cells_ms = _cell_starts_ms(times_to_ms(windows["window_start"]), definition).rename("cell_ms")
     return events[events > 0].groupby(cells_ms[events > 0]).sum().to_frame()
 
 
-def are_open(windows: pd.DataFrame, definition: Definition) -> Any:
+def _are_open(windows: pd.DataFrame, definition: Definition) -> Any:
     """Return for each window whether it was open at the end of the logs of a job, which had not emitted it yet."""
     starts_ms = times_to_ms(windows["window_start"])
     if not definition.watermark.batches:

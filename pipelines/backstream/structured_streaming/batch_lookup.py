@@ -43,7 +43,7 @@ class BatchLookup:
 
     @property
     def reads_files(self) -> bool:
-        """Whether the source is one of files."""
+        """Return whether the source is one of files."""
         return self.source in self.log.files
 
     def find_topic(self, topic: str | None) -> str:

@@ -70,8 +70,8 @@ class BatchTable:
 
     `arrival_ms` is when a batch began. It ascends strictly: a batch that seems to begin before the one before it
     gets the next millisecond. `clock` names these times: tables with the same clock have the same time of a batch.
-    `is_after_gap`: batches before it are unknown, and may have read records. `records` is the number of records that
-    it has read, -1 if no log has it.
+    `is_after_gap`: batches before it are unknown, and may have read records. `records` is the number of records
+    that it has read, -1 if no log has it.
     """
 
     number: Longs
@@ -141,8 +141,8 @@ class BatchTable:
             is_other = is_sure & (self.records >= 0) & (self.records != found)
             for row in np.flatnonzero(is_other)[:1].tolist():
                 return (
-                    f"batch {self.number[row]} read {self.records[row]:,} records, and the source has {found[row]:,}"
-                    " of them: files are missing, or others were added"
+                    f"batch {self.number[row]} read {self.records[row]:,} records, and the source has"
+                    f" {found[row]:,} of them: files are missing, or others were added"
                 )
         if delay_ms is None:
             return None

@@ -130,7 +130,7 @@ class FiringTimes:
     fired: ArrivalPositions
     cleaned_up: ArrivalPositions
     fires_at_end: bool = True
-    """Whether +inf at the end of input fires the windows that no watermark reached; else they stay open."""
+    """+inf at the end of input fires the windows that no watermark reached; else they stay open."""
 
     @classmethod
     def from_timeline(

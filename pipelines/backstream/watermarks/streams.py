@@ -94,7 +94,7 @@ def timeline_of_files(reader: StreamReader, part: StreamPart, expected: Iterable
         expected: source partitions that the source reads even if they have no records.
     """
     if given := part.emission.strategy.given:
-        return timeline_of_job(given, part.clock)
+        return _timeline_of_job(given, part.clock)
     if not part.emission.is_mergeable:
         return reader.read_timeline(part, expected)
     if sum(file.rows for file in part.files) <= reader.max_rows:
@@ -105,7 +105,7 @@ def timeline_of_files(reader: StreamReader, part: StreamPart, expected: Iterable
     return timeline_by_tick_range(reader, part, partitions)
 
 
-def timeline_of_job(given: GivenWatermarks, clock: SourceClock) -> WatermarkTimeline:
+def _timeline_of_job(given: GivenWatermarks, clock: SourceClock) -> WatermarkTimeline:
     """Return the watermarks that a job wrote down; no event is read, and no +inf follows."""
     at_ms, watermark_ms = (np.frombuffer(values, dtype=np.int64) for values in (given.at_ms, given.watermark_ms))
     ticks = np.maximum(1, -((clock.start_ms - at_ms) // clock.interval_ms))

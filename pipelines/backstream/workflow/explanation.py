@@ -214,9 +214,12 @@ def list_origins(found: Explanation) -> Iterator[tuple[str, str]]:
     """Yield labels and texts: the removal of the state, the watermarks, the run, its plan, and the input files."""
     again, run = found.recomputed, found.run
     if is_replay(found):
-        removed = _instant(again.is_removed_at_ms) or _NEVER
+        removed = _instant(again.is_removed_at_ms)
         lateness = duration_text(found.definition.lateness.allowed)
-        yield "state removed", f"{removed}, after an allowed lateness of {lateness}"
+        if removed is None and not found.definition.emission.has_end:
+            yield "state removed", "not yet: the window is open at the end of the job's logs"
+        else:
+            yield "state removed", f"{removed or _NEVER}, after an allowed lateness of {lateness}"
         yield "watermarks", again.source
     when = f", finished {instant_text(run.finished_at_ms)}" if run else ""
     yield "run", f"{found.plan.run_id} ({found.plan.mode.value}{when})"

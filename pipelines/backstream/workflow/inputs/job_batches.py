@@ -37,7 +37,7 @@ from backstream.structured_streaming.batch_lookup import BatchLookup
 from backstream.structured_streaming.batch_table import BatchTable, load_batches
 from backstream.structured_streaming.job_logs import read_job_logs
 
-Longs = npt.NDArray[np.int64]
+_Longs = npt.NDArray[np.int64]
 
 _US_PER_MS = 1_000
 
@@ -129,7 +129,7 @@ class JobBatches:
         has = np.flatnonzero(records[:-1])
         return JobRecords(mark, self.table.number[has].tolist(), records[has].tolist(), greatest_ms[has].tolist())
 
-    def _assign_file(self, path: Path, addresses: Mapping[str, str]) -> tuple[Longs, Longs]:
+    def _assign_file(self, path: Path, addresses: Mapping[str, str]) -> tuple[_Longs, _Longs]:
         """Add the arrival time to a file; return the row of the table for each record, and the event times."""
         rows = pq.read_table(path)
         found = self._find_rows(rows, addresses)
@@ -148,14 +148,14 @@ class JobBatches:
         events_us = pc.fill_null(rows[EVENT_TIME].cast(pa.int64()), 0).to_numpy()
         return found, events_us // _US_PER_MS
 
-    def _find_rows(self, rows: pa.Table, addresses: Mapping[str, str]) -> Longs:
+    def _find_rows(self, rows: pa.Table, addresses: Mapping[str, str]) -> _Longs:
         """Return the row of the table for each record; the number of rows for a record that no batch has read."""
         unread = len(self.table.number)
         if self.position is None:
             uris = pc.fill_null(rows[FILE], "").combine_chunks().dictionary_encode()
             paths = [unquote(urlsplit(uri).path) for uri in uris.dictionary.to_pylist()]
             found = [self.rows_by_path.get(addresses.get(path, path), unread) for path in paths]
-            by_record: Longs = np.array(found, dtype=np.int64)[uris.indices.to_numpy()]
+            by_record: _Longs = np.array(found, dtype=np.int64)[uris.indices.to_numpy()]
             return by_record
         position = self.position
         names = pc.fill_null(rows[position.partition].cast(pa.string()), "").combine_chunks()

@@ -1,0 +1,323 @@
+"""A run takes the watermarks of a job from its logs, and publishes the rows that the job emitted."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.structured_streaming.recorded import JOBS, log_of, records_of, rows_of
+from typer.testing import CliRunner
+
+import backstream
+from backstream.chunks.threads import Threads
+from backstream.cli import app
+from backstream.errors import PlanError, SpecError
+from backstream.eventtime.instants import epoch_ms
+from backstream.lake.reader import load_rows
+from backstream.runs.home import Home
+from backstream.structured_streaming.rules import (
+    BatchWatermarks,
+    EmittedWindow,
+    JobWindows,
+    emit_windows,
+    update_windows,
+)
+from backstream.workflow.inputs.prepare import prepare_source
+from backstream.workflow.runners import LocalRunner
+
+HOUR_US = 3_600_000_000
+RANGE = ("2026-01-05", "2026-01-06")
+DEFINITION = """\
+name = "clicks"
+
+[source]
+path = "{input}"
+format = "json"
+columns = {{ id = "bigint", key = "string", ts_us = "bigint", value = "bigint"{columns} }}
+event_time = "ts_us"
+event_time_unit = "us"
+key = ["key"]
+{source}
+
+[window]
+{window}
+
+[watermark]
+strategy = "structured_streaming"
+{watermark}
+
+[aggregates]
+n = "count(*)"
+ids = "sum(id)"
+
+[backfill]
+mode = "replay"
+publish = "{publish}"
+engine = "{engine}"
+
+[quality]
+late_ratio = {{ warn = 1.0, fail = 1.0 }}
+dropped_ratio = {{ warn = 1.0, fail = 1.0 }}
+missing_ratio = {{ warn = 1.0, fail = 1.0 }}
+"""
+CHECKPOINT = 'checkpoint = "{folder}/checkpoint"'
+PROGRESS = 'progress = "{folder}/progress.jsonl"'
+BOTH = f"{CHECKPOINT}\n{PROGRESS}"
+TUMBLING = 'kind = "tumbling"\nsize = "1h"'
+TOPIC = {
+    "columns": ', "partition" = "int", "offset" = "bigint"',
+    "source": 'partition = "partition"\nsequence = "offset"',
+}
+
+
+def write_definition(folder: Path, job: str, **parts: str) -> Path:
+    """Write the definition of a recorded job; the job is copied, so that a test can change its files."""
+    if not (folder / job).exists():
+        shutil.copytree(JOBS / job, folder / job)
+    values = {
+        "input": str(folder / job / "input"),
+        "columns": "",
+        "source": "",
+        "window": TUMBLING,
+        "watermark": BOTH,
+        "publish": "first",
+        "engine": "native",
+    } | parts
+    values["watermark"] = values["watermark"].replace("{folder}", str(folder / job))
+    path = folder / "clicks.toml"
+    path.write_text(DEFINITION.format(**values))
+    return path
+
+
+def run(definition: Path, since: str = RANGE[0], until: str = RANGE[1]) -> None:
+    """Run a range without a day's seal."""
+    backstream.run(definition, since, until, home=definition.parent / "home", runner="local", allow_unsealed=True)
+
+
+def published(definition: Path) -> set[tuple[str, int, int, int, int]]:
+    """Return key, start, and end in microseconds, the number of records, and the sum of their ids of each row."""
+    rows = load_rows(Home(definition.parent / "home"), "clicks").to_pylist()
+    ends = ("window_start", "window_end")
+    return {(row["key"], *(epoch_ms(row[end]) * 1_000 for end in ends), row["n"], row["ids"]) for row in rows}
+
+
+def summary(windows: set[EmittedWindow] | list[EmittedWindow]) -> set[tuple[str, int, int, int, int]]:
+    """Return the same of the rows of a job, of which the last one of a window counts."""
+    last = {(str(each.key), each.start_us, each.end_us): each.records for each in sorted(windows)}
+    return {(*window, len(records), sum(records)) for window, records in last.items()}
+
+
+def test_a_run_publishes_what_the_job_emitted(tmp_path: Path) -> None:
+    definition = write_definition(tmp_path, "orders", watermark=f'{BOTH}\ndelay = "30m"')
+
+    run(definition)
+
+    assert published(definition) == summary(rows_of("orders"))
+
+
+def test_an_open_window_is_explained(tmp_path: Path) -> None:
+    definition = write_definition(tmp_path, "orders")
+    run(definition)
+    asked = ["explain", str(definition), "--window", "2026-01-05T15:00Z", "--key", "key=porto"]
+
+    printed = CliRunner().invoke(app, asked, env={"BACKSTREAM_HOME": str(tmp_path / "home")})
+
+    assert printed.exit_code == 0, printed.output
+    assert "has no row either from 6 records" in printed.output
+    assert "not yet: the window is open at the end of the job's logs" in printed.output
+
+
+def test_the_reference_verifies_the_run(tmp_path: Path) -> None:
+    definition = write_definition(tmp_path, "orders")
+    run(definition)
+    (run_folder,) = (tmp_path / "home/runs/clicks").iterdir()
+
+    printed = CliRunner().invoke(app, ["verify", run_folder.name], env={"BACKSTREAM_HOME": str(tmp_path / "home")})
+
+    assert printed.exit_code == 0, printed.output
+    assert "the reference engine agrees with the table" in printed.output
+
+
+@pytest.mark.slow
+def test_spark_publishes_the_same(tmp_path: Path) -> None:
+    definition = write_definition(tmp_path, "orders", engine="spark")
+
+    backstream.run(definition, *RANGE, home=tmp_path / "home", allow_unsealed=True)
+
+    assert published(definition) == summary(rows_of("orders"))
+
+
+SLIDING = 'kind = "sliding"\nsize = "1h"\nslide = "20m"'
+
+
+@pytest.mark.parametrize("publish", ["first", "live"])
+@pytest.mark.parametrize(("window", "slide_us"), [(TUMBLING, HOUR_US), (SLIDING, HOUR_US // 3)])
+def test_offsets_of_a_topic_name_the_batch(tmp_path: Path, publish: str, window: str, slide_us: int) -> None:
+    """The job had sessions; the same records and batches in other windows follow the rules of Spark."""
+    definition = write_definition(tmp_path, "sessions", window=window, publish=publish, **TOPIC)
+    log = log_of("sessions")
+    watermarks = BatchWatermarks([batch.watermark_ms for batch in log.batches])
+    records, windows = list(records_of("sessions", log)), JobWindows(HOUR_US, slide_us)
+    emitted, updated = (summary(emit(records, watermarks, windows)) for emit in (emit_windows, update_windows))
+    assert emitted < updated, "some windows are open"
+
+    run(definition)
+
+    assert published(definition) == (emitted if publish == "first" else updated)
+
+
+def test_spark_3_3_judges_a_record_by_its_own_batch(tmp_path: Path) -> None:
+    definition = write_definition(tmp_path, "sessions", watermark=f'{BOTH}\nlate_by = "own_batch"', **TOPIC)
+    log = log_of("sessions")
+    values_ms = [batch.watermark_ms for batch in log.batches]
+    records, windows = list(records_of("sessions", log)), JobWindows(HOUR_US, HOUR_US)
+    own = emit_windows(records, BatchWatermarks(values_ms, is_late_by_own=True), windows)
+    assert summary(own) != summary(emit_windows(records, BatchWatermarks(values_ms), windows))
+
+    run(definition)
+
+    assert published(definition) == summary(own)
+
+
+def test_lost_logs_refuse_the_windows_that_they_leave_undecided(tmp_path: Path) -> None:
+    definition = write_definition(tmp_path, "orders", watermark=CHECKPOINT)
+
+    with pytest.raises(PlanError) as refused:
+        run(definition)
+
+    text = str(refused.value)
+    assert "some logs of the job are lost, and with them which records were late" in text
+    assert "windows that end until 2026-01-05T12:47:39.988Z" in text
+    assert "hint: begin on 2026-01-06T00:00Z" in text
+
+
+def test_undecided_records_count_or_are_dropped(tmp_path: Path) -> None:
+    sums = {}
+    for undecided in ("count", "drop"):
+        watermark = f'{CHECKPOINT}\nundecided = "{undecided}"'
+        definition = write_definition(tmp_path / undecided, "orders", watermark=watermark)
+        run(definition)
+        sums[undecided] = {row[:2]: row[3] for row in published(definition)}
+    exact = {row[:2]: row[3] for row in summary(rows_of("orders"))}
+    known_from_us = max(batch.watermark_ms for batch in log_of("orders").batches[:26]) * 1_000
+
+    assert sum(sums["drop"].values()) < sum(exact.values()) < sum(sums["count"].values())
+    for window, count in exact.items():
+        assert sums["drop"].get(window, 0) <= count <= sums["count"][window]
+        if window[1] + HOUR_US > known_from_us:
+            assert sums["drop"][window] == count == sums["count"][window]
+
+
+def forget_batches_after(folder: Path, last: int) -> None:
+    """Change the logs of a job to those after a batch."""
+    for name in ("offsets", "commits"):
+        for file in (folder / "checkpoint" / name).iterdir():
+            if file.name.isdecimal() and int(file.name) > last:
+                file.unlink()
+    lines = (folder / "progress.jsonl").read_text().splitlines()
+    (folder / "progress.jsonl").write_text(
+        "\n".join(line for line in lines if json.loads(line)["batchId"] <= last)
+    )
+
+
+def test_records_after_the_last_batch_get_theirs_later(tmp_path: Path) -> None:
+    definition, folder = write_definition(tmp_path, "orders"), tmp_path / "orders"
+    home, runner = Home(tmp_path / "home"), LocalRunner(Threads(2))
+    forget_batches_after(folder, 26)
+    run(definition)
+    assert published(definition) < summary(rows_of("orders"))
+    assert prepare_source(definition, home, runner) is None, "without new logs, nothing is prepared again"
+
+    shutil.copytree(JOBS / "orders", folder, dirs_exist_ok=True)
+    run(definition)
+
+    assert published(definition) == summary(rows_of("orders"))
+    assert prepare_source(definition, home, runner) is None
+
+
+def test_batches_are_known_after_the_job_has_forgotten_them(tmp_path: Path) -> None:
+    definition = write_definition(tmp_path, "orders")
+    run(definition)
+    (tmp_path / "orders/progress.jsonl").write_text(
+        (JOBS / "orders/progress.jsonl").read_text().splitlines()[-1] + "\n"
+    )
+
+    run(definition)
+
+    assert published(definition) == summary(rows_of("orders"))
+
+
+def remove_file(folder: Path) -> None:
+    next(iter(sorted((folder / "input").rglob("*.json")))).unlink()
+
+
+def change_times(folder: Path) -> None:
+    for file in (folder / "input").rglob("*.json"):
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        file.write_text("".join(json.dumps({**row, "ts_us": row["ts_us"] + 1_000}) + "\n" for row in rows))
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (
+            remove_file,
+            "batch 0 read 14 records, and the source has 0 of them: files are missing, or others were",
+        ),
+        (
+            change_times,
+            "after batch 0, the watermark is 2026-01-05T07:42:56.311Z, and 2026-01-05T07:42:56.312Z by the",
+        ),
+    ],
+)
+def test_records_that_contradict_the_logs_are_refused(tmp_path: Path, change: Any, sentence: str) -> None:
+    definition = write_definition(tmp_path, "orders", watermark=f'{BOTH}\ndelay = "30m"')
+    change(tmp_path / "orders")
+
+    with pytest.raises(PlanError) as refused:
+        run(definition)
+
+    assert sentence in str(refused.value)
+
+
+PROBLEMS: Mapping[str, tuple[dict[str, str], str]] = {
+    "no logs": ({"watermark": ""}, "checkpoint is missing with strategy = 'structured_streaming'"),
+    "arrival": (
+        {"source": 'arrival_time = "ts_us"'},
+        "source.arrival_time has no meaning with watermark.strategy = 'structured_streaming'",
+    ),
+    "half a position": ({"source": 'partition = "id"'}, "source.partition and source.sequence belong together"),
+    "sessions": ({"window": 'kind = "session"\ngap = "5m"'}, "window.kind must be tumbling or sliding"),
+    "ticks": ({"watermark": f'{CHECKPOINT}\nemit_interval = "1s"'}, "emit_interval has no meaning"),
+}
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_a_definition_that_no_job_can_have_is_refused(tmp_path: Path, name: str) -> None:
+    parts, sentence = PROBLEMS[name]
+    definition = write_definition(tmp_path, "orders", **parts)
+
+    with pytest.raises(SpecError) as refused:
+        run(definition)
+
+    assert sentence in str(refused.value)
+
+
+def test_a_topic_needs_the_columns_of_kafka(tmp_path: Path) -> None:
+    definition = write_definition(tmp_path, "sessions")
+
+    with pytest.raises(
+        PlanError, match="the job read the topic clicks, so they are the columns of Kafka's partition"
+    ):
+        run(definition)
+
+
+def test_a_query_of_two_sources_names_one(tmp_path: Path) -> None:
+    definition = write_definition(tmp_path, "join")
+
+    with pytest.raises(SpecError, match=r"watermark.source is missing: the query reads 2 sources, 0, 1"):
+        run(definition)
