@@ -30,9 +30,9 @@ a definition needs NAME and --from, got no --from
 hint: backstream init orders --from data/orders
 """
 NO_OFFSET = """\
-the job has read the topic clicks (sessions/checkpoint), so the records need source.partition and source.sequence: \
-in orders/input/orders, no column is certainly Kafka's partition, such as `partition` or `kafka_partition`, and no \
-column is certainly Kafka's offset, such as `offset` or `kafka_offset`
+the job has read the topic clicks (sessions/checkpoint), so the records need source.partition and source.sequence:\
+ in orders/input/orders, no column is certainly Kafka's partition, such as `partition` or `kafka_partition`, and\
+ no column is certainly Kafka's offset, such as `offset` or `kafka_offset`
 """
 OTHER_FILES = """\
 the job has read none of the 3 files of sessions/input: its checkpoint has other names (orders/checkpoint)
