@@ -126,6 +126,11 @@ def read_kept(folder: str, stores: Stores, since: int = 0) -> BatchLog | None:
     return merge_logs(logs) if logs else None
 
 
+def has_kept(folder: str, stores: Stores) -> bool:
+    """Return whether a folder has kept batches."""
+    return bool(_list_names(folder, stores))
+
+
 def _list_names(folder: str, stores: Stores) -> list[str]:
     """Return the names of the files with batches, by their last batch."""
     if is_in_store(folder):

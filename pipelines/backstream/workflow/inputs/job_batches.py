@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from backstream.definition.loader import resolve_raw_paths
 from backstream.definition.model import Definition
 from backstream.definition.prepared import BATCHES_POINTER, batches_folder, column_of_path, find_batches
 from backstream.definition.prepared_columns import (
@@ -36,6 +37,7 @@ from backstream.storage.stores import Stores
 from backstream.structured_streaming.batch_lookup import BatchLookup
 from backstream.structured_streaming.batch_table import BatchTable, load_batches
 from backstream.structured_streaming.job_logs import read_job_logs
+from backstream.structured_streaming.kept_batches import KeptBatches, has_kept, keep_batches
 
 _Longs = npt.NDArray[np.int64]
 
@@ -80,7 +82,7 @@ class JobBatches:
             return None
         reports = (*watermark.progress, *watermark.event_log)
         former, folder = find_batches(definition, home), batches_folder(definition, home)
-        own = home.location_of(folder / "kept")
+        own = _kept_location(definition, home)
         log = read_job_logs(watermark.checkpoint, reports, own, Stores.from_environment())
         lookup = BatchLookup.from_log(log, watermark.source)
         table = BatchTable.from_log(log, load_batches(former) if former else None)
@@ -167,3 +169,26 @@ class JobBatches:
             name = partition.removeprefix(position.prefix)
             result[own] = self.lookup.find_rows_of_offsets(self.topic, name, offsets[own])
         return result
+
+
+def keep_job_batches(definition: Definition, home: Home) -> dict[str, KeptBatches]:
+    """Copy the batches that a job has ended to the folder that runs read; return them by checkpoint.
+
+    Args:
+        definition: the definition, as its file has it.
+        home: the home, which has the batches of earlier calls.
+
+    Raises:
+        SpecError: when a log has another form, or the logs contradict each other, or those that are kept.
+        StorageError: when a store cannot be read or written.
+    """
+    resolved = resolve_raw_paths(definition, home)
+    watermark, own = resolved.watermark, _kept_location(resolved, home)
+    reports, stores = (*watermark.progress, *watermark.event_log), Stores.from_environment()
+    checkpoints = [address for address in watermark.checkpoint if not has_kept(address, stores)]
+    return {address: keep_batches(address, own, reports) for address in checkpoints}
+
+
+def _kept_location(definition: Definition, home: Home) -> str:
+    """Return the folder of kept batches in the home, for a definition with resolved paths."""
+    return home.location_of(batches_folder(definition, home) / "kept")
