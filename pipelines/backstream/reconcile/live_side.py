@@ -18,6 +18,7 @@ from backstream.lake.catalog import open_catalog_for_writing
 from backstream.lake.catalog_address import table_identifier
 from backstream.reconcile.frames import ColumnMappings, is_number_type
 from backstream.runs.home import Home
+from backstream.structured_streaming.file_sink import list_committed_names
 
 _SUFFIXES = (".parquet", ".csv")
 
@@ -64,6 +65,11 @@ def _output_of_files(path: Path) -> LiveOutput:
 
 def _list_files(path: Path) -> list[Path]:
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if _is_data(file, path))
+    if not path.is_file() and (committed := list_committed_names(path)) is not None:
+        files = [file for file in files if file.name in committed]
+        if missing := sorted(committed - {file.name for file in files}):
+            msg = f"{missing[0]} is missing, which the job has committed ({path / '_spark_metadata'}, --against)"
+            raise SpecError(msg)
     if not files:
         msg = f"no .parquet or .csv file under {path} (--against)"
         raise SpecError(msg)
