@@ -68,7 +68,7 @@ def remove_batches(job: Path, numbers: Sequence[int]) -> None:
 def numbers_in_run(definition: Path, home: Home) -> list[int]:
     """Return the numbers of the batches that a run knows."""
     resolved = resolve_raw_paths(load_definition(definition), home)
-    job = JobBatches.read(resolved, home, list_raw_files(resolved.source, "here"), "here")
+    job = JobBatches.load(resolved, home, list_raw_files(resolved.source, "here"), "here")
     return job.table.number.tolist() if job else []
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +22,8 @@ import backstream
 from backstream.variables import CATALOG_VARIABLE, HOME_VARIABLE, NAMESPACE_VARIABLE, WAREHOUSE_VARIABLE
 
 _CELL = "engine and feature"
+_LIMIT_S = 150.0
+"""The time in which Spark must answer a statement."""
 DEFINITION = """\
 name = "orders"
 
@@ -171,12 +174,17 @@ class Spark:
         return list(answer["rows"])
 
     def read(self) -> dict[str, Any]:
-        """Return the next answer."""
+        """Return the next answer; a statement without an answer ends Spark, so that no test waits for ever."""
         assert self.process.stdout
-        for line in self.process.stdout:
-            if line.startswith("{"):
-                return dict(json.loads(line))
-        msg = f"Spark ended with {self.process.wait()}"
+        limit = Timer(_LIMIT_S, self.process.kill)
+        limit.start()
+        try:
+            for line in self.process.stdout:
+                if line.startswith("{"):
+                    return dict(json.loads(line))
+        finally:
+            limit.cancel()
+        msg = f"Spark ended with {self.process.wait()}; a statement may take {_LIMIT_S:.0f} s"
         raise AssertionError(msg)
 
 

@@ -131,6 +131,16 @@ def test_an_open_window_is_explained(tmp_path: Path) -> None:
     assert "not yet: the window is open at the end of the job's logs" in printed.output
 
 
+def test_no_other_delay_is_weighed(tmp_path: Path) -> None:
+    definition = write_definition(tmp_path, "orders")
+    asked = ["advise", str(definition), "--since", RANGE[0], "--until", RANGE[1]]
+
+    printed = CliRunner().invoke(app, asked, env={"BACKSTREAM_HOME": str(tmp_path / "home")})
+
+    assert printed.exit_code == 1
+    assert "with another delay, the job would have had other batches" in str(printed.exception) + printed.output
+
+
 def test_the_reference_verifies_the_run(tmp_path: Path) -> None:
     definition = write_definition(tmp_path, "orders")
     run(definition)
@@ -292,6 +302,7 @@ PROBLEMS: Mapping[str, tuple[dict[str, str], str]] = {
     ),
     "half a position": ({"source": 'partition = "id"'}, "source.partition and source.sequence belong together"),
     "sessions": ({"window": 'kind = "session"\ngap = "5m"'}, "window.kind must be tumbling or sliding"),
+    "lateness": ({"watermark": f'{CHECKPOINT}\n\n[lateness]\nallowed = "1h"'}, "lateness.allowed has no meaning"),
     "ticks": ({"watermark": f'{CHECKPOINT}\nemit_interval = "1s"'}, "emit_interval has no meaning"),
 }
 

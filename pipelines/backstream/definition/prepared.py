@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,12 @@ from backstream.definition.model import Definition
 from backstream.definition.prepared_columns import ARRIVAL_TIME, EVENT_TIME
 from backstream.definition.source_section import SHARED_KEYS, SideInput, Source, StoredRecords
 from backstream.runs.home import Home
+from backstream.storage.files import load_json, write_json
 from backstream.storage.stores import is_in_store
 from backstream.user_code import UserCode
 
 _COPIES = "-copies"
-BATCHES_POINTER = "_batches"
-"""File beside the tables of a job's batches with the name of the current one."""
+_POINTER = "current.json"
 _FORMAT_VERSION = 5
 """Format of prepared files; increase it when their columns or the meaning of columns change."""
 _POSSIBLE_PATH = re.compile(r"[\w`]\.[^\W\d]|\.`|`[^`]*\.[^`]*`|``")
@@ -151,7 +152,7 @@ def as_prepared(definition: Definition, home: Home) -> Definition:
     marker = definition.watermark.marker
     changes: dict[str, Any] = {"marker": marker and _flatten_paths(marker)}
     if definition.watermark.job_logs:
-        changes |= {"batches": find_batches(definition, home), "emit_interval": 1}
+        changes |= {"batches": _find_batches(definition, home), "emit_interval": 1}
     watermark = definition.watermark.model_copy(update=changes)
     aggregates = {name: _flatten_paths(call) for name, call in definition.aggregates.items()}
     update = {"source": prepared, "watermark": watermark, "aggregates": aggregates, "inputs": {}}
@@ -167,11 +168,29 @@ def batches_folder(definition: Definition, home: Home) -> Path:
     return home.path / "prepared" / definition.name / f"job-{digest}"
 
 
-def find_batches(definition: Definition, home: Home) -> str:
+def _find_batches(definition: Definition, home: Home) -> str:
     """Return the location of the table that the last preparation has used; empty before the first one."""
     folder = batches_folder(definition, home)
-    pointer = folder / BATCHES_POINTER
-    return home.location_of(folder / pointer.read_text(encoding="utf-8").strip()) if pointer.exists() else ""
+    pointer = BatchesPointer.load(folder)
+    return home.location_of(folder / pointer.table) if pointer else ""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchesPointer:
+    """The name of the current table of a job's batches, and the version of the logs from which it was made."""
+
+    table: str
+    version: str
+
+    @classmethod
+    def load(cls, folder: Path) -> BatchesPointer | None:
+        """Return the pointer in the folder of the tables; None before the first one."""
+        path = folder / _POINTER
+        return cls(**load_json(path, "pointer to the batches of a job")) if path.exists() else None
+
+    def write(self, folder: Path) -> None:
+        """Write the pointer by atomic rename."""
+        write_json(folder / _POINTER, asdict(self))
 
 
 def as_source_of(side: SideInput, definition: Definition) -> Definition:

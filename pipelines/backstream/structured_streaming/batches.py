@@ -98,8 +98,10 @@ def merge_logs(logs: Sequence[BatchLog]) -> BatchLog:
     files: dict[str, dict[str, int]] = {}
     for log in logs:
         for batch in log.batches:
-            known, place = batches.get(batch.number, (batch, log.place))
-            batches[batch.number] = (_merge_batch(known, place, batch, log.place), place)
+            if known := batches.get(batch.number):
+                batches[batch.number] = (_merge_batch(*known, batch, log.place), known[1])
+            else:
+                batches[batch.number] = (batch, log.place)
         for source, listed in log.files.items():
             files.setdefault(source, {}).update(listed)
     ids = frozenset(each for log in logs for each in log.query_ids)
@@ -175,7 +177,7 @@ def _list_contradictions(one: Batch, two: Batch) -> Iterator[str]:
     if is_next and next_ms is not None and next_ms != two.watermark_ms:
         texts = [instant_text(each) for each in (next_ms, two.watermark_ms)]
         yield f"batch {one.number} ended with the watermark {texts[0]}, batch {two.number} began with {texts[1]}"
-    for source, end in one.ends.items():
+    for source, end in () if _advance(one.ends, two.ends) else one.ends.items():
         for place, offset in _positions(end):
             later = dict(_positions(two.ends.get(source, {}))).get(place)
             if later is None or later < offset:
@@ -183,6 +185,18 @@ def _list_contradictions(one: Batch, two: Batch) -> Iterator[str]:
                     f"{' of '.join(filter(None, (place, f'source {source}')))} goes back from {offset} in batch"
                     f" {one.number} to {'nothing' if later is None else later} in batch {two.number}"
                 )
+
+
+def _advance(one: Mapping[str, Any], two: Mapping[str, Any]) -> bool:
+    """Return whether no number in the ends of a batch is greater than that in the ends of a later batch."""
+    for name, value in one.items():
+        later = two.get(name)
+        if type(value) is dict:
+            if type(later) is not dict or not _advance(value, later):
+                return False
+        elif type(value) is int and (type(later) is not int or later < value):
+            return False
+    return True
 
 
 def _positions(end: Offset) -> Iterator[tuple[str, int]]:

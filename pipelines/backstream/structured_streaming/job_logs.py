@@ -2,29 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gc
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
 
-from backstream.storage.stores import Stores
+from backstream.storage.stores import Stores, explain_reading, is_in_store
 from backstream.structured_streaming.batches import BatchLog, merge_logs, require_sound
 from backstream.structured_streaming.checkpoint import read_checkpoint
 from backstream.structured_streaming.kept_batches import add_to_kept, read_kept
 from backstream.structured_streaming.progress import read_progress
 
 
-def read_job_logs(checkpoints: Sequence[str], reports: Sequence[str], own: str, stores: Stores) -> BatchLog:
-    """Return the batches in the logs of one job, without an unfinished last one; what two logs have is compared.
+@dataclass(frozen=True, slots=True)
+class JobLogs:
+    """The places of the logs of a job.
 
-    Args:
+    Attributes:
         checkpoints: checkpoints, and folders of kept batches: their paths or addresses.
         reports: files of progress reports, and event logs.
-        own: a folder of kept batches. It gets the batches, which are known from then on.
+        own: a folder of kept batches, which gets those that Spark may remove.
         stores: the object stores.
-
-    Raises:
-        SpecError: when a log has another form, or the logs contradict each other.
-        StorageError: when a store cannot be read.
     """
-    logs = [read_kept(address, stores) or read_checkpoint(address, stores) for address in checkpoints]
-    logs += [read_progress(location, stores) for location in reports]
-    merged, _ = add_to_kept(require_sound(merge_logs(logs)), read_kept(own, stores), own, stores)
-    return merged
+
+    checkpoints: Sequence[str]
+    reports: Sequence[str]
+    own: str
+    stores: Stores
+
+    def read(self) -> BatchLog:
+        """Return the batches in the logs of one job, without an unfinished last one; logs are compared.
+
+        Raises:
+            SpecError: when a log has another form, or the logs contradict each other.
+            StorageError: when a store cannot be read.
+        """
+        stores = self.stores
+        with _many_objects():
+            kept = {address: read_kept(address, stores) for address in (*self.checkpoints, self.own)}
+            known = [log for log in kept.values() if log]
+            live = [read_checkpoint(address, stores) for address in self.checkpoints if kept[address] is None]
+            live += [read_progress(location, stores) for location in self.reports]
+            if not live:
+                return require_sound(merge_logs(known))
+            log = require_sound(merge_logs(live))
+            merged, _ = add_to_kept(log, merge_logs(known) if known else None, self.own, stores)
+            return merged
+
+    @property
+    def version(self) -> str:
+        """A digest of the names, sizes, and modification times of all files of the logs.
+
+        Raises:
+            StorageError: when a store cannot be read.
+        """
+        content = hashlib.sha256()
+        for address in (*self.checkpoints, *self.reports):
+            for line in sorted(self._list_files(address)):
+                content.update(f"{line}\n".encode())
+        return content.hexdigest()[:12]
+
+    def _list_files(self, address: str) -> Iterator[str]:
+        if is_in_store(address):
+            with explain_reading(address):
+                versions = self.stores.list_versions(address)
+            yield from (f"{name} {version.size_bytes} {version.modified_ms}" for name, version in versions.items())
+            return
+        root = Path(address)
+        for file in [root] if root.is_file() else root.rglob("*"):
+            with suppress(FileNotFoundError):  # Spark removes old ones meanwhile
+                stat = file.stat()
+                yield f"{file} {stat.st_size} {stat.st_mtime_ns}"
+
+
+@contextmanager
+def _many_objects() -> Iterator[None]:
+    """Stop the search for garbage: millions of small objects are made, and none of them is garbage."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -28,6 +28,7 @@ from backstream.structured_streaming.batches import Batch, BatchLog, merge_logs,
 from backstream.structured_streaming.checkpoint import read_checkpoint
 from backstream.structured_streaming.progress import read_progress
 
+_REQUIRED = ("batch", "watermark_ms", "began_ms", "ends")
 _NAME = re.compile(r"batches-\d+-\d+\.jsonl")
 
 
@@ -183,26 +184,32 @@ def _files_by_batch(log: BatchLog, source: str) -> dict[int, dict[str, int]]:
 
 
 def _parse_lines(text: str, place: str) -> BatchLog:
-    batches, ids, files = [], set[str](), dict[str, dict[str, int]]()
-    for number, line in enumerate(text.splitlines(), 1):
-        try:
-            content: Mapping[str, Any] = json.loads(line)
-            batches.append(_parse_batch(content))
-            ids |= {str(content["query"])} if content["query"] else set()
-            for source, listed in content["files"].items():
-                files.setdefault(source, {}).update(listed)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            msg = f"line {number} is no kept batch: {line[:100]!r} ({place})"
-            raise SpecError(msg) from error
-    return BatchLog(frozenset(ids), tuple(batches), files, place)
+    lines = text.splitlines()
+    try:
+        return _parse_contents(json.loads(f"[{','.join(lines)}]"), place)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        for number, line in enumerate(lines, 1):
+            try:
+                _parse_contents([json.loads(line)], place)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                msg = f"line {number} is no kept batch: {line[:100]!r} ({place})"
+                raise SpecError(msg) from error
+        raise  # each line alone is sound
+
+
+def _parse_contents(contents: Sequence[Mapping[str, Any]], place: str) -> BatchLog:
+    files: dict[str, dict[str, int]] = {}
+    for content in contents:
+        for source, listed in content["files"].items():
+            files.setdefault(source, {}).update(listed)
+    ids = frozenset(str(content["query"]) for content in contents if content["query"])
+    return BatchLog(ids, tuple(map(_parse_batch, contents)), files, place)
 
 
 def _parse_batch(content: Mapping[str, Any]) -> Batch:
-    names = ("batch", "watermark_ms", "began_ms", "ends", "next_watermark_ms", "records")
-    number, watermark_ms, began_ms, ends, next_ms, records = (content[name] for name in names)
-    are_integers = all(isinstance(each, int) for each in (number, watermark_ms, began_ms))
-    if not are_integers or not isinstance(ends, dict):
+    number, watermark_ms, began_ms, ends = (content[name] for name in _REQUIRED)
+    if not (type(number) is type(watermark_ms) is type(began_ms) is int and type(ends) is dict):
         msg = "a value has the wrong type"
         raise TypeError(msg)
-    next_ms, records = (each if isinstance(each, int) else None for each in (next_ms, records))
+    next_ms, records = content["next_watermark_ms"], content["records"]
     return Batch(number, watermark_ms, ends, next_ms, began_ms=began_ms, records=records)

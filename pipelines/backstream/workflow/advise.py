@@ -176,6 +176,12 @@ def _fixed_window(definition: Definition, place: str) -> FixedWindow:
             "  the sessions of a record depend on the records before it, and therefore on the delay"
         )
         raise SpecError(msg)
+    if definition.watermark.job_logs:
+        msg = (
+            f"cannot advise on {definition.name}: it replays a job of Structured Streaming ({place})\n"
+            "  with another delay, the job would have had other batches"
+        )
+        raise SpecError(msg)
     if definition.time is not TimeKind.EVENT:
         msg = (
             f"cannot advise on {definition.name}: its windows use {definition.time.value} time ({place})\n"

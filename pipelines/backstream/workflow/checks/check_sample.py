@@ -130,7 +130,7 @@ def _prepare_sample(
     """
     home, job_home = homes
     source = listed.settle(lambda files: files)
-    job = JobBatches.read(source.definition, job_home, source.files, source.where)
+    job = JobBatches.load(source.definition, job_home, source.files, source.where)
     files = _spread(source.files)
     runner = SparkRunner(lambda: spark)
     with (
@@ -141,7 +141,6 @@ def _prepare_sample(
         paths = sorted(local.paths[file] for file in files)
         _, inexact = prepare_files(spark, preparation, paths, folder, max(1, limit // len(files)))
         if job:
-            job.write()
             job.assign(folder, preparation.addresses)
     return inexact
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -16,7 +17,7 @@ import pyarrow.parquet as pq
 
 from backstream.definition.loader import resolve_raw_paths
 from backstream.definition.model import Definition
-from backstream.definition.prepared import BATCHES_POINTER, batches_folder, column_of_path, find_batches
+from backstream.definition.prepared import BatchesPointer, batches_folder, column_of_path
 from backstream.definition.prepared_columns import (
     ARRIVAL_TEXT,
     ARRIVAL_TIME,
@@ -32,11 +33,11 @@ from backstream.native.preparation.prepared_files import write_options
 from backstream.runs.home import Home
 from backstream.source.prepared import JobRecords, PreparedBatch
 from backstream.source.raw_files import RawFile
-from backstream.storage.files import write_text
 from backstream.storage.stores import Stores
 from backstream.structured_streaming.batch_lookup import BatchLookup
 from backstream.structured_streaming.batch_table import BatchTable, load_batches
-from backstream.structured_streaming.job_logs import read_job_logs
+from backstream.structured_streaming.batches import BatchLog
+from backstream.structured_streaming.job_logs import JobLogs
 from backstream.structured_streaming.kept_batches import KeptBatches, has_kept, keep_batches
 
 _Longs = npt.NDArray[np.int64]
@@ -53,42 +54,21 @@ class _Position(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class JobBatches:
-    """The batches of a job, and the position of a record: a partition and an offset, or its file."""
+class _Places:
+    """The batches by position: of a topic, or by the paths of files."""
 
-    table: BatchTable
     lookup: BatchLookup
-    folder: Path
     topic: str
     position: _Position | None
     rows_by_path: Mapping[str, int]
 
     @classmethod
-    def read(cls, definition: Definition, home: Home, files: Sequence[RawFile], where: str) -> JobBatches | None:
-        """Return the batches of the job that a definition names; None if it names no job.
-
-        Args:
-            definition: the definition, with the raw files as its source.
-            home: the home, which has the batches of earlier preparations.
-            files: all raw files of the source.
-            where: the definition, for messages.
-
-        Raises:
-            SpecError: when the logs are not those of one job, or do not have the source.
-            PlanError: when the position of a record is missing.
-        """
-        watermark, source = definition.watermark, definition.source
-        if not watermark.job_logs:
-            return None
-        reports = (*watermark.progress, *watermark.event_log)
-        former, folder = find_batches(definition, home), batches_folder(definition, home)
-        own = _kept_location(definition, home)
-        log = read_job_logs(watermark.checkpoint, reports, own, Stores.from_environment())
-        lookup = BatchLookup.from_log(log, watermark.source)
-        table = BatchTable.from_log(log, load_batches(former) if former else None)
+    def from_log(cls, log: BatchLog, definition: Definition, files: Sequence[RawFile], where: str) -> _Places:
+        source = definition.source
+        lookup = BatchLookup.from_log(log, definition.watermark.source)
         if lookup.reads_files:
-            return cls(table, lookup, folder, "", None, lookup.find_rows_of_files(file.path for file in files))
-        topic = lookup.find_topic(watermark.topic)
+            return cls(lookup, "", None, lookup.find_rows_of_files(file.path for file in files))
+        topic = lookup.find_topic(definition.watermark.topic)
         if source.partition is None or source.sequence is None:
             msg = (
                 f"source.partition and source.sequence are missing: the job read the topic {topic}, so they are"
@@ -98,18 +78,57 @@ class JobBatches:
         position = _Position(column_of_path(source.partition), column_of_path(source.sequence))
         if source.name:  # the partitions of a union have the name of their source
             position = _Position(PARTITION, SEQUENCE, f"{source.name}{SEPARATOR}")
-        return cls(table, lookup, folder, topic, position, {})
+        return cls(lookup, topic, position, {})
+
+
+@dataclass(frozen=True)
+class JobBatches:
+    """The batches of a job, which are read again only if a log has changed or a record is looked up."""
+
+    table: BatchTable
+    _definition: Definition
+    _files: Sequence[RawFile]
+    _where: str
+    _read: Callable[[], BatchLog]
+
+    @classmethod
+    def load(cls, definition: Definition, home: Home, files: Sequence[RawFile], where: str) -> JobBatches | None:
+        """Return the batches of the job that a definition names; None if it names no job.
+
+        Their table becomes the current one.
+
+        Args:
+            definition: the definition, with the raw files as its source.
+            home: the home, which has the batches of earlier preparations.
+            files: all raw files of the source.
+            where: the definition, for messages.
+
+        Raises:
+            SpecError: when the logs are not those of one job.
+            StorageError: when a log cannot be read.
+        """
+        watermark, folder = definition.watermark, batches_folder(definition, home)
+        if not watermark.job_logs:
+            return None
+        reports, own = (*watermark.progress, *watermark.event_log), _kept_location(definition, home)
+        logs = JobLogs(watermark.checkpoint, reports, own, Stores.from_environment())
+        former, version = BatchesPointer.load(folder), logs.version
+        known = load_batches(home.location_of(folder / former.table)) if former else None
+        if former and known and former.version == version:
+            return cls(known, definition, files, where, logs.read)
+        log = logs.read()
+        table = BatchTable.from_log(log, known)
+        BatchesPointer(table.write(folder).name, version).write(folder)
+        return cls(table, definition, files, where, lambda: log)
+
+    @cached_property
+    def _places(self) -> _Places:
+        return _Places.from_log(self._read(), self._definition, self._files, self._where)
 
     def is_current(self, batch: PreparedBatch) -> bool:
         """Return whether the arrival times in a prepared batch are those that a new preparation would write."""
         clock, _, digest = batch.job.mark.partition(" ") if batch.job else ("", "", "")
         return clock == self.table.clock and digest in ("", self.table.digest)
-
-    def write(self) -> None:
-        """Write the table, and make it the current one."""
-        path, pointer = self.table.write(self.folder), self.folder / BATCHES_POINTER
-        if not pointer.exists() or pointer.read_text(encoding="utf-8").strip() != path.name:
-            write_text(pointer, f"{path.name}\n")
 
     def assign(self, draft: Path, addresses: Mapping[str, str]) -> JobRecords:
         """Add the arrival time to the prepared files in a folder, and return what they have of the job's batches.
@@ -117,6 +136,10 @@ class JobBatches:
         Args:
             draft: the folder.
             addresses: the addresses of raw files in a store, by the paths of their copies.
+
+        Raises:
+            SpecError: when the logs do not have the source.
+            PlanError: when the columns of a position are missing.
         """
         count = len(self.table.number)
         records, greatest_ms = np.zeros(count + 1, dtype=np.int64), np.full(count + 1, np.iinfo(np.int64).min)
@@ -153,13 +176,14 @@ class JobBatches:
     def _find_rows(self, rows: pa.Table, addresses: Mapping[str, str]) -> _Longs:
         """Return the row of the table for each record; the number of rows for a record that no batch has read."""
         unread = len(self.table.number)
-        if self.position is None:
+        places = self._places
+        if places.position is None:
             uris = pc.fill_null(rows[FILE], "").combine_chunks().dictionary_encode()
             paths = [unquote(urlsplit(uri).path) for uri in uris.dictionary.to_pylist()]
-            found = [self.rows_by_path.get(addresses.get(path, path), unread) for path in paths]
+            found = [places.rows_by_path.get(addresses.get(path, path), unread) for path in paths]
             by_record: _Longs = np.array(found, dtype=np.int64)[uris.indices.to_numpy()]
             return by_record
-        position = self.position
+        position = places.position
         names = pc.fill_null(rows[position.partition].cast(pa.string()), "").combine_chunks()
         partitions = names.dictionary_encode()
         offsets = np.asarray(pc.fill_null(rows[position.offset].cast(pa.int64()), 0).to_numpy(), dtype=np.int64)
@@ -167,7 +191,7 @@ class JobBatches:
         for number, partition in enumerate(partitions.dictionary.to_pylist()):
             own = np.flatnonzero(numbers == number)
             name = partition.removeprefix(position.prefix)
-            result[own] = self.lookup.find_rows_of_offsets(self.topic, name, offsets[own])
+            result[own] = places.lookup.find_rows_of_offsets(places.topic, name, offsets[own])
         return result
 
 

@@ -111,10 +111,8 @@ def _prepare_single_source(request: _Request, *, is_needed: bool) -> PreparedFil
     with prepared.lock(), RawSource.open(definition, home, where) as listed:
         pinned = pin_side_inputs(definition, home, where)
         source = listed.settle(lambda files: prepared.find_changes(files, pinned).new_files)
-        job = JobBatches.read(definition, home, source.files, where)
+        job = JobBatches.load(definition, home, source.files, where)
         changes = prepared.find_changes(source.files, pinned, job.is_current if job else lambda _: True)
-        if job:
-            job.write()
         listing, files = _choose_files(source, changes.new_files, request.needed, prepared.folder)
         prepared.remove_drafts()
         source.remove_scratch(prepared.folder)
