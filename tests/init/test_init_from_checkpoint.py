@@ -18,6 +18,9 @@ from tests.structured_streaming.recorded import JOBS
 from typer.testing import CliRunner
 
 from backstream.cli import app
+from backstream.source.archive.evidence import examine_archive
+from backstream.source.archive.job import JobEvidence, JobSource
+from backstream.structured_streaming.batches import Batch, BatchLog
 from backstream.structured_streaming.kept_batches import keep_batches
 from backstream.variables import HOME_VARIABLE
 
@@ -264,3 +267,45 @@ def test_a_job_without_files_and_topics_is_refused(tmp_path: Path, backstream: B
         "error: the query reads neither files nor topics: its last batch ends at {'0': {'logOffset': 23}}"
         " (orders/checkpoint)\n"
     )
+
+
+@pytest.mark.usefixtures("backstream")
+def test_an_answer_about_a_role_leaves_the_job_in_its_place(tmp_path: Path) -> None:
+    for file in (tmp_path / "sessions/input").rglob("*.json"):
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        lines = [
+            {"partition": row["partition"], "place": row["offset"], "created_us": row["ts_us"], "key": row["key"]}
+            | {"updated_us": row["ts_us"] + 1, "received_us": row["ts_us"] + 2}
+            for row in rows
+        ]
+        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    evidence = examine_archive("sessions/input", None).with_job("sessions/checkpoint")
+
+    other = next(name for name in ("created_us", "updated_us") if name != evidence.roles.event_time.value)
+    answered = evidence.with_choice("event_time", other).with_choice("sequence", "place")
+
+    assert evidence.job is not None
+    assert answered.job is not None
+    assert (answered.event_time.column.path, answered.arrival_time) == (other, None)
+    assert answered.roles.deduplicate_on == ("partition", "place")
+    assert (evidence.job.source.read, answered.job.source.read) == (0, 116)
+
+
+@pytest.mark.parametrize(
+    ("watermarks_ms", "events_ms", "delay_ms"),
+    [
+        ({0: 0, 1: 100, 2: 100, 3: 150}, {0: 110, 1: 105, 2: 160}, 10),  # batch 1 has late records only
+        ({0: 0, 1: 100, 2: 150}, {0: 110, 1: 165}, None),
+        ({0: 0, 1: 100, 4: 500}, {0: 110, 1: 120}, 10),  # the batches that raised it to 500 are lost
+        ({0: 0, 1: 100}, {0: 90}, None),
+        ({0: 0, 1: 0}, {0: 90}, None),
+    ],
+)
+def test_the_delay_is_that_of_each_rise_of_the_watermark(
+    watermarks_ms: dict[int, int], events_ms: dict[int, int], delay_ms: int | None
+) -> None:
+    batches = tuple(Batch(number, at_ms, {"0": {"clicks": {"0": 1}}}) for number, at_ms in watermarks_ms.items())
+    source = JobSource("0", "clicks", [*events_ms, -1], len(events_ms), len(events_ms) + 1)
+    job = JobEvidence("here", BatchLog(frozenset(), batches, {}, "here"), (source,))
+
+    assert job.find_delay_ms([*events_ms.values(), 999]) == delay_ms
