@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.structured_streaming.recorded import JOBS, log_of, records_of, rows_of
 from typer.testing import CliRunner
@@ -18,7 +21,9 @@ from backstream.cli import app
 from backstream.errors import PlanError, SpecError
 from backstream.eventtime.instants import epoch_ms
 from backstream.lake.reader import load_rows
+from backstream.native.preparation.parquet_files import ParquetCopies, run_copy_task
 from backstream.runs.home import Home
+from backstream.storage.stores import Stores
 from backstream.structured_streaming.rules import (
     BatchWatermarks,
     EmittedWindow,
@@ -117,6 +122,51 @@ def test_a_run_publishes_what_the_job_emitted(tmp_path: Path) -> None:
     run(definition)
 
     assert published(definition) == summary(rows_of("orders"))
+
+
+def test_parquet_files_are_prepared_without_spark(tmp_path: Path) -> None:
+    definition = write_definition(tmp_path, "orders", watermark=f'{BOTH}\ndelay = "30m"')
+    for file in (tmp_path / "orders/input").rglob("*.json"):
+        rows = pa.Table.from_pylist([json.loads(line) for line in file.read_text().splitlines()])
+        instants = rows["ts_us"].cast(pa.timestamp("us", "UTC"))
+        pq.write_table(rows.append_column("at", instants), file.with_name(f"{file.name}.parquet"))
+        file.unlink()
+    text = definition.read_text()
+    for old in ('format = "json"\n', *re.findall(r"columns = .*\n", text), 'event_time_unit = "us"\n'):
+        text = text.replace(old, "")
+    text = text.replace('event_time = "ts_us"', 'event_time = "at"')
+    definition.write_text(text.replace("[aggregates]\n", '[aggregates]\nlast = "max(at)"\n'))
+    logs = tmp_path / "orders/checkpoint/sources/0"
+    for file in logs.iterdir():
+        file.write_text(file.read_text().replace('.json"', '.json.parquet"'))
+
+    run(definition)
+
+    assert published(definition) == summary(rows_of("orders"))
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        ({"at": [None], "key": ["a"]}, "a record has no at"),
+        ({"at": [0], "offset": [1]}, "it has no column key"),
+        ({"at": [0], "key": [b"\xff"]}, "a text is not UTF-8"),
+    ],
+)
+def test_spark_prepares_parquet_files_that_are_not_plain(
+    tmp_path: Path, rows: dict[str, list[Any]], reason: str
+) -> None:
+    path = str(tmp_path / "a.parquet")
+    table = pa.table({"at": pa.array(rows["at"], pa.timestamp("us", "UTC"))})
+    for name in rows.keys() - {"at"}:
+        values = pa.array(rows[name])
+        table = table.append_column(name, values.view(pa.string()) if values.type == pa.binary() else values)
+    pq.write_table(table, path)
+    task = ParquetCopies({path: f"file:{path}"}, "at", ["key"], [], str(tmp_path / "copy.parquet"))
+
+    result = run_copy_task(task, Stores())
+
+    assert (result.outputs, result.rows, result.reasons) == ([], 0, {path: reason})
 
 
 def test_an_open_window_is_explained(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from backstream.chunks.engine_choice import can_fall_back, task_error_text
+from backstream.chunks.preparation.parquet_files import are_copied, copy_parquet_files
 from backstream.chunks.preparation.settings import LineFiles, Preparation, raw_file_uri, root_of_folders
 from backstream.chunks.tasks import Tasks
 from backstream.definition.source_section import Source
@@ -60,6 +61,17 @@ def prepare_native_files(
     Raises:
         StorageError: when a file was removed since it was listed.
     """
+    if are_copied(preparation):
+        preparation.require_files(paths)
+        copied = copy_parquet_files(tasks, preparation, paths, folder)
+        left_out = {path: reason for result in copied for path, reason in result.reasons.items()}
+        return NativeFiles(
+            preparation,
+            [path for path in paths if path not in left_out],
+            [Path(output) for result in copied for output in result.outputs],
+            sum(result.rows for result in copied),
+            left_out,
+        )
     if reason := reason_against_settings(preparation.definition, preparation.source):
         return NativeFiles(preparation, reasons=dict.fromkeys(paths, reason))
     folders = _find_folder_columns(find_types, preparation, paths)

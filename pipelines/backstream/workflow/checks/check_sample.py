@@ -141,7 +141,7 @@ def _prepare_sample(
         paths = sorted(local.paths[file] for file in files)
         _, inexact = prepare_files(spark, preparation, paths, folder, max(1, limit // len(files)))
         if job:
-            job.assign(folder, preparation.addresses)
+            job.assign(folder)
     return inexact
 
 

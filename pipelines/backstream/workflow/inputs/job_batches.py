@@ -130,12 +130,8 @@ class JobBatches:
         clock, _, digest = batch.job.mark.partition(" ") if batch.job else ("", "", "")
         return clock == self.table.clock and digest in ("", self.table.digest)
 
-    def assign(self, draft: Path, addresses: Mapping[str, str]) -> JobRecords:
+    def assign(self, draft: Path) -> JobRecords:
         """Add the arrival time to the prepared files in a folder, and return what they have of the job's batches.
-
-        Args:
-            draft: the folder.
-            addresses: the addresses of raw files in a store, by the paths of their copies.
 
         Raises:
             SpecError: when the logs do not have the source.
@@ -144,7 +140,7 @@ class JobBatches:
         count = len(self.table.number)
         records, greatest_ms = np.zeros(count + 1, dtype=np.int64), np.full(count + 1, np.iinfo(np.int64).min)
         for path in sorted(draft.glob("*.parquet")):
-            found, events_ms = self._assign_file(path, addresses)
+            found, events_ms = self._assign_file(path)
             records += np.bincount(found, minlength=count + 1)
             np.maximum.at(greatest_ms, found, events_ms)
         is_open = np.append(self.table.is_after_gap, True)
@@ -154,10 +150,10 @@ class JobBatches:
         has = np.flatnonzero(records[:-1])
         return JobRecords(mark, self.table.number[has].tolist(), records[has].tolist(), greatest_ms[has].tolist())
 
-    def _assign_file(self, path: Path, addresses: Mapping[str, str]) -> tuple[_Longs, _Longs]:
+    def _assign_file(self, path: Path) -> tuple[_Longs, _Longs]:
         """Add the arrival time to a file; return the row of the table for each record, and the event times."""
         rows = pq.read_table(path)
-        found = self._find_rows(rows, addresses)
+        found = self._find_rows(rows)
         times_ms = np.append(self.table.arrival_ms, self.table.after_last_ms)[found]
         added = {
             EVENT_TIME: rows[EVENT_TIME],
@@ -173,14 +169,13 @@ class JobBatches:
         events_us = pc.fill_null(rows[EVENT_TIME].cast(pa.int64()), 0).to_numpy()
         return found, events_us // _US_PER_MS
 
-    def _find_rows(self, rows: pa.Table, addresses: Mapping[str, str]) -> _Longs:
+    def _find_rows(self, rows: pa.Table) -> _Longs:
         """Return the row of the table for each record; the number of rows for a record that no batch has read."""
         unread = len(self.table.number)
         places = self._places
         if places.position is None:
             uris = pc.fill_null(rows[FILE], "").combine_chunks().dictionary_encode()
-            paths = [unquote(urlsplit(uri).path) for uri in uris.dictionary.to_pylist()]
-            found = [places.rows_by_path.get(addresses.get(path, path), unread) for path in paths]
+            found = [places.rows_by_path.get(_path_of(uri), unread) for uri in uris.dictionary.to_pylist()]
             by_record: _Longs = np.array(found, dtype=np.int64)[uris.indices.to_numpy()]
             return by_record
         position = places.position
@@ -216,3 +211,8 @@ def keep_job_batches(definition: Definition, home: Home) -> dict[str, KeptBatche
 def _kept_location(definition: Definition, home: Home) -> str:
     """Return the folder of kept batches in the home, for a definition with resolved paths."""
     return home.location_of(batches_folder(definition, home) / "kept")
+
+
+def _path_of(uri: str) -> str:
+    """Return the path of a raw file on a disk, or its address in a store."""
+    return unquote(urlsplit(uri).path) if uri.startswith("file:") else unquote(uri)

@@ -121,7 +121,7 @@ def prepare_batches(
             result, skipped = _prepare_batch(runner, preparation, local.paths, draft)
             periods = FolderPeriods(source.definition.source, source.where)
             is_promised = source.definition.source.partition_filter is not None
-            records = job.assign(draft, preparation.addresses) if job else None
+            records = job.assign(draft) if job else None
             misplaced = periods.find_misplaced(draft) if is_promised else []
             prepared.add_batch(
                 PreparedBatch(
