@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.lake.store import BUCKET, Store
 from tests.structured_streaming.recorded import JOBS, log_of, records_of, rows_of
 from typer.testing import CliRunner
 
@@ -31,6 +32,7 @@ from backstream.structured_streaming.rules import (
     emit_windows,
     update_windows,
 )
+from backstream.variables import CACHE_VARIABLE, CATALOG_VARIABLE, WAREHOUSE_VARIABLE
 from backstream.workflow.inputs.prepare import prepare_source
 from backstream.workflow.runners import LocalRunner
 
@@ -103,9 +105,9 @@ def run(definition: Path, since: str = RANGE[0], until: str = RANGE[1]) -> None:
     backstream.run(definition, since, until, home=definition.parent / "home", runner="local", allow_unsealed=True)
 
 
-def published(definition: Path) -> set[tuple[str, int, int, int, int]]:
+def published(definition: Path, home: Home | None = None) -> set[tuple[str, int, int, int, int]]:
     """Return key, start, and end in microseconds, the number of records, and the sum of their ids of each row."""
-    rows = load_rows(Home(definition.parent / "home"), "clicks").to_pylist()
+    rows = load_rows(home or Home(definition.parent / "home"), "clicks").to_pylist()
     ends = ("window_start", "window_end")
     return {(row["key"], *(epoch_ms(row[end]) * 1_000 for end in ends), row["n"], row["ids"]) for row in rows}
 
@@ -167,6 +169,33 @@ def test_spark_prepares_parquet_files_that_are_not_plain(
     result = run_copy_task(task, Stores())
 
     assert (result.outputs, result.rows, result.reasons) == ([], 0, {path: reason})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_home_in_store", [False, True])
+def test_input_and_logs_can_be_in_a_store(
+    s3: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_home_in_store: bool
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.key_id)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3.secret)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
+    place = f"s3://{BUCKET}/{tmp_path.name}"
+    for file in (each for each in (JOBS / "orders").rglob("*") if each.is_file()):
+        Stores.from_environment().upload(file, f"{place}/orders/{file.relative_to(JOBS / 'orders')}")
+    logs = f'checkpoint = "{place}/orders/checkpoint"\nprogress = "{place}/orders/progress.jsonl"\ndelay = "30m"'
+    definition = write_definition(tmp_path, "orders", watermark=logs, input=f"{place}/orders/input")
+    shutil.rmtree(tmp_path / "orders")
+    home = Home(tmp_path / "home")
+    if is_home_in_store:
+        monkeypatch.setenv(WAREHOUSE_VARIABLE, s3.new_warehouse())
+        monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+        monkeypatch.setenv(CATALOG_VARIABLE, f"sqlite:///{tmp_path}/catalog.db")
+        home = Home.from_location(f"{place}/home")
+
+    backstream.run(definition, *RANGE, home=home.location, runner="local", allow_unsealed=True)
+    backstream.run(definition, *RANGE, home=home.location, runner="local", allow_unsealed=True)
+
+    assert published(definition, home) == summary(rows_of("orders"))
 
 
 def test_an_open_window_is_explained(tmp_path: Path) -> None:

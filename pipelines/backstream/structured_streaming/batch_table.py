@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +25,8 @@ from backstream.eventtime.instants import instant_text
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.watermark_generators import GivenWatermarks
 from backstream.storage.files import replace_file
-from backstream.storage.stores import Stores, explain_reading
+from backstream.storage.object_stores import explain_store_errors
+from backstream.storage.stores import Stores, explain_reading, is_in_store
 from backstream.structured_streaming.batches import Batch, BatchLog
 from backstream.structured_streaming.late_records import LateBy, Undecided
 
@@ -145,14 +147,23 @@ class BatchTable:
         content = b"".join(values.tobytes() for values in self._columns)
         return hashlib.sha256(content + self.clock.encode()).hexdigest()[:12]
 
-    def write(self, folder: Path) -> Path:
-        """Write the table to a folder, unless it is there; its name has the digest."""
-        path = folder / f"batches-{self.digest}.parquet"
-        if not path.exists():
-            table = pa.table(dict(zip(_COLUMNS, self._columns, strict=True)))
-            with replace_file(path) as draft:
-                pq.write_table(table.replace_schema_metadata({_CLOCK: self.clock.encode()}), draft)
-        return path
+    def write(self, folder: str) -> str:
+        """Write the table to a folder or an address, and return its name, which has the digest.
+
+        Raises:
+            StorageError: when it cannot be written.
+        """
+        name = f"batches-{self.digest}.parquet"
+        table = pa.table(dict(zip(_COLUMNS, self._columns, strict=True)))
+        table, location = table.replace_schema_metadata({_CLOCK: self.clock.encode()}), f"{folder}/{name}"
+        if is_in_store(location):
+            with TemporaryDirectory(prefix="backstream-") as scratch, explain_store_errors("write", location):
+                pq.write_table(table, f"{scratch}/{name}")
+                Stores.from_environment().upload(Path(scratch) / name, location)
+        else:
+            with replace_file(Path(location)) as draft:
+                pq.write_table(table, draft)
+        return name
 
     @property
     def _columns(self) -> tuple[npt.NDArray[Any], ...]:

@@ -118,7 +118,7 @@ class JobBatches:
             return cls(known, definition, files, where, logs.read)
         log = logs.read()
         table = BatchTable.from_log(log, known)
-        BatchesPointer(table.write(folder).name, version).write(folder)
+        BatchesPointer(table.write(home.location_of(folder)), version).write(folder)
         return cls(table, definition, files, where, lambda: log)
 
     @cached_property
