@@ -41,7 +41,7 @@ def backfill_dags(
     Args:
         folder: folder of definitions, with subfolders; by default the folders of the settings.
         package: Python package with definitions, in place of a folder, such as `acme.backfills`.
-        kinds: `backfill`, `reprocess`, and `restate`; by default all three.
+        kinds: `backfill`, `reprocess`, `restate`, and `keep_batches`; by default all that a definition can have.
         pool: pool of the tasks that run Spark jobs.
         spark_connection: id of the Airflow connection to Spark.
         default_args: arguments of each task, e.g., `owner`, `queue`, `executor`, `priority_weight`, callbacks.

@@ -12,6 +12,7 @@ QUESTIONS = {
     question.__name__: question
     for question in (
         ask_dags.dags,
+        ask_dags.keeps,
         ask_dags.own_dags,
         ask_dags.parse_s,
         ask_dags.restates,

@@ -132,6 +132,19 @@ def own_dags(folder: str) -> dict[str, Any]:
     }
 
 
+def keeps(home: str, *definitions: str) -> list[list[str]]:
+    """Return the result, or the error, of the task that keeps the batches of a job, for each definition."""
+    from backstream.orchestration.tasks import execute_keep_batches
+
+    os.environ["BACKSTREAM_HOME"] = home
+    found = []
+    for each in definitions:
+        texts: list[str] = []
+        error = raised(lambda: texts.append(execute_keep_batches(Path(each))))  # noqa: B023 - called at once
+        found.append(texts or error)
+    return found
+
+
 def teams(*projects: str) -> dict[str, Any]:
     """Return the DAGs of projects in one DAG file: the DAGs that they trigger, their assets, and permissions."""
     from backstream.airflow import backfill_dags

@@ -87,7 +87,7 @@ def test_a_mistake_in_a_dag_file_is_an_error_in_one_sentence(made: dict[str, Any
         ["SpecError", "no package 'no.such_package' with definitions: No module named 'no'"],
         ["SpecError", f"no folder of definitions at {project}/none"],
         ["SpecError", f"definitions come from a folder or a package, got both: {project} and json"],
-        ["SpecError", "kinds must be of backfill, reprocess, restate, got 'reproces'"],
+        ["SpecError", "kinds must be of backfill, reprocess, restate, keep_batches, got 'reproces'"],
         [
             "SpecError",
             (

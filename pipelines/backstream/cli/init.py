@@ -37,7 +37,7 @@ _PROJECT_EXAMPLE = 'backstream init orders --from "$PWD/data/orders" --to defini
 
 
 @app.command()
-def init(
+def init(  # noqa: PLR0913, PLR0917 - each is an option
     name: Annotated[
         str | None, typer.Argument(help="Name of the new dataset, e.g., `orders`; or `airflow`, without --from")
     ] = None,
@@ -60,6 +60,15 @@ def init(
             help="Column of the event time, e.g., `ordered_at`. Default: guessed by values and names",
         ),
     ] = None,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            "--from-checkpoint",
+            metavar="PATH",
+            help="Checkpoint of the job of Structured Streaming that read the events, or a folder of its kept"
+            " batches, e.g., `s3://jobs/orders/checkpoint`. Default: there is no such job",
+        ),
+    ] = None,
     to: Annotated[
         Path | None, typer.Option("--to", help="File to write, e.g., `orders.toml`. Default: NAME.toml")
     ] = None,
@@ -76,6 +85,9 @@ def init(
     also compressed. It guesses the times, the source partition, the order, and the key, and shows the evidence. It
     asks for guesses that are not certain, unless --yes is given or there is no terminal.
 
+    With --from-checkpoint, the definition replays a job of Spark Structured Streaming by the watermarks in its
+    checkpoint. The window, the key, and the aggregates are not there: take them from the query.
+
     Example: `backstream init orders --from data/orders`
     """
     from backstream.source.archive.evidence import examine_archive
@@ -85,11 +97,12 @@ def init(
             file = to or Path(f"{name}.toml")
             _require_new(file, is_forced=force)
             evidence = examine_archive(location, preset, event_time)
+            evidence = evidence.with_job(checkpoint) if checkpoint else evidence
             _write_definition(evidence, name, file, is_asking=not yes, is_named=event_time is not None)
-        elif name == _AIRFLOW:
+        elif name == _AIRFLOW and not checkpoint:
             _write_dag_file()
-        elif name or location:
-            missing = "--from" if name else "NAME"
+        elif name or location or checkpoint:
+            missing = "--from" if name or not location else "NAME"
             msg = f"a definition needs NAME and --from, got no {missing}\n\nhint: {_EXAMPLE}"
             raise SpecError(msg)
         else:
@@ -169,6 +182,7 @@ def _ask(evidence: Evidence, name: str, *, is_asking: bool, is_named: bool) -> t
     from backstream.source.archive.definition_text import Settings
 
     if not is_asking:
+        _require_certain_source(evidence)
         return _without_doubts(evidence, is_named=is_named), Settings(name)
     for role in _QUESTIONS:
         choice = getattr(evidence.roles, role)
@@ -177,10 +191,26 @@ def _ask(evidence: Evidence, name: str, *, is_asking: bool, is_named: bool) -> t
     for time in filter(None, (evidence.event_time, evidence.arrival_time)):
         if time.pattern and not time.is_order_shown:
             evidence = evidence.with_pattern(time, _ask_pattern(time))
+    if (job := evidence.job) and not job.is_source_certain:
+        number = _ask_number("Which source of the query has read the events?", [*map(str, job.sources)], 1)
+        evidence = replace(evidence, job=job.with_source(job.sources[number - 1]))
     times = [time for time in (evidence.event_time, evidence.arrival_time) if time]
     is_zoned = all(time.has_zone for time in times)
     zone = "UTC" if is_zoned else typer.prompt("Which time zone have the times without a zone?", default="UTC")
     return evidence, Settings(name, typer.prompt("Which size has a window?", default="1h"), zone)
+
+
+def _require_certain_source(evidence: Evidence) -> None:
+    """Check that only one source of a job can have read the events."""
+    job = evidence.job
+    if job is None or job.is_source_certain:
+        return
+    listed = "".join(f"\n  {source}" for source in job.sources)
+    msg = (
+        f"several sources of the query may have read {evidence.archive.location} ({job.address}){listed}\n\n"
+        "hint: without --yes, init asks for the source on a terminal"
+    )
+    raise SpecError(msg)
 
 
 def _ask_column(role: str, choice: Choice) -> str | None:

@@ -15,7 +15,7 @@ from backstream.conformance.cases import UnsupportedCaseError
 from backstream.conformance.recorded_jobs import JobCase
 from backstream.eventtime.instants import DAY_MS, instant_text
 from backstream.eventtime.intervals import Interval
-from backstream.structured_streaming.batch_table import LateBy
+from backstream.structured_streaming.late_records import LateBy
 
 _BITS = 60
 _US_PER_MS = 1_000

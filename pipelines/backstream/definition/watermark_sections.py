@@ -18,7 +18,7 @@ from backstream.definition.values import Instant, NonNegativeDuration, Section, 
 from backstream.eventtime.emission import Emission, EmissionModel, Topology
 from backstream.eventtime.instants import duration_text
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
-from backstream.structured_streaming.batch_table import LateBy, Undecided, load_batches
+from backstream.structured_streaming.late_records import LateBy, Undecided
 
 _GENERATORS = [kind.value for kind in StrategyKind if kind is not StrategyKind.PER_SOURCE]
 
@@ -120,6 +120,8 @@ class WatermarkSection(Section):
         generator = (self.generator_class or "", self.kwargs)
         strategy = WatermarkStrategy(self.strategy, self.delay, self.emit_interval, self.idle_timeout, *generator)
         if self.batches:
+            from backstream.structured_streaming.batch_table import load_batches  # numpy and pyarrow take long
+
             given = load_batches(self.batches).watermarks(self.late_by, self.undecided)
             return Emission(replace(strategy, given=given, interval_ms=1), Topology.OPERATOR)
         return Emission(strategy, self.topology, self.finished_partitions == "release", model=self.emit)

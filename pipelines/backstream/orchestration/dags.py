@@ -1,5 +1,7 @@
 """Create three DAGs per definition: for the schedule and Backfills, for requested ranges, and for restatements.
 
+A definition that names the checkpoint of a job of Structured Streaming has a fourth one, which copies its batches.
+
 With DAGs of its own, each definition has its own permissions in Airflow. Its forms show the values of the
 definition and offer only the parameters that apply to it.
 """
@@ -20,8 +22,14 @@ from backstream.orchestration import form, notifications
 from backstream.orchestration.airflow_versions import HAS_DEADLINES, CronDataIntervalTimetable
 from backstream.orchestration.dag_options import TASK_DEFAULTS, DagOptions
 from backstream.orchestration.definitions import LoadedDefinitions, find_team, require_timetable
-from backstream.orchestration.run_tasks import add_restate_tasks, add_restate_trigger, add_run_tasks, input_assets
-from backstream.runs.dag_names import BACKFILL, REPROCESS, RESTATE, dag_id_of, qualified_name
+from backstream.orchestration.run_tasks import (
+    add_keep_batches_task,
+    add_restate_tasks,
+    add_restate_trigger,
+    add_run_tasks,
+    input_assets,
+)
+from backstream.runs.dag_names import BACKFILL, KEEP_BATCHES, REPROCESS, RESTATE, dag_id_of, qualified_name
 
 _TAGS = ("backstream",)
 
@@ -64,12 +72,23 @@ To disable automatic restatement, pause this DAG.
 Defined in `{path}`.
 """
 
+_KEEP_BATCHES_DOC = """\
+{description}
+
+Copies the batches that have ended since the last run from `watermark.checkpoint` to the home, before Spark removes
+them. Runs of `backfill_{name}` and `reprocess_{name}` read them there. The streaming job may run meanwhile.
+
+Defined in `{path}`.
+"""
+
 
 DEFAULTS = DagOptions()
 
 
 def build_dags(loaded: LoadedDefinitions, options: DagOptions, *kinds: str) -> dict[str, DAG]:
-    """Return the DAGs of some kinds by id: `backfill`, `reprocess`, and `restate`, by default all three.
+    """Return the DAGs of some kinds by id: `backfill`, `reprocess`, `restate`, and `keep_batches`, by default all.
+
+    Only a definition with `watermark.checkpoint` has a DAG of the kind `keep_batches`.
 
     Raises:
         SpecError: when a kind does not exist.
@@ -82,6 +101,7 @@ def build_dags(loaded: LoadedDefinitions, options: DagOptions, *kinds: str) -> d
         _BUILDERS[kind](definition, path, options)
         for path, definition in loaded.definitions.items()
         for kind in kinds or tuple(_BUILDERS)
+        if kind != KEEP_BATCHES or definition.watermark.checkpoint
     ]
     return {dag.dag_id: dag for dag in dags}
 
@@ -128,6 +148,25 @@ def restate_dag(definition: Definition, path: Path, options: DagOptions = DEFAUL
     with _dag(RESTATE, _RESTATE_DOC, definition, path, options, **arguments) as dag:
         add_restate_tasks(definition, path, options, dag_id_of(REPROCESS, definition.name, find_team(path)))
     return _with_params(dag, form.restate_params())
+
+
+def _keep_batches_dag(definition: Definition, path: Path, options: DagOptions = DEFAULTS) -> DAG:
+    """Return the DAG that copies the batches of a job of Structured Streaming each hour.
+
+    Spark removes them after 100 batches.
+    A paused DAG would lose batches, so it begins at once.
+    """
+    first_ms, _ = definition.source.event_time_range
+    arguments = {
+        "schedule": "@hourly",
+        "start_date": utc_datetime(first_ms),
+        "catchup": False,
+        "max_active_runs": 1,
+        "is_paused_upon_creation": False,
+    }
+    with _dag(KEEP_BATCHES, _KEEP_BATCHES_DOC, definition, path, options, **arguments) as dag:
+        add_keep_batches_task(path)
+    return dag
 
 
 def _dag(kind: str, doc: str, definition: Definition, path: Path, options: DagOptions, **arguments: Any) -> DAG:
@@ -190,4 +229,5 @@ _BUILDERS: dict[str, Callable[[Definition, Path, DagOptions], DAG]] = {
     BACKFILL: backfill_dag,
     REPROCESS: reprocess_dag,
     RESTATE: restate_dag,
+    KEEP_BATCHES: _keep_batches_dag,
 }

@@ -169,6 +169,17 @@ def add_restate_tasks(definition: Definition, path: Path, options: DagOptions, r
     ).expand_kwargs(intervals)
 
 
+def add_keep_batches_task(path: Path) -> None:
+    """Add the task that copies the batches of a job of Structured Streaming out of its checkpoint."""
+
+    @task
+    def keep_batches() -> str:
+        """Copy the batches that have ended since the last run, and name those that Spark has removed before."""
+        return tasks.execute_keep_batches(path)
+
+    keep_batches()
+
+
 class BackfillTaskGroup(TaskGroup):
     """The tasks of one run, from `plan` to `report`, for a range of the team's choice.
 

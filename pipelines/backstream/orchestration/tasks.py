@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from logging import INFO, WARNING
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -312,6 +313,22 @@ def execute_report(definition_path: Path, plan_path: str) -> str:
     log.info("wrote %s", path)
     _refresh_dataset_state(plan)
     return str(path)
+
+
+def execute_keep_batches(definition_path: Path) -> str:
+    """Copy the batches that the job of a definition has ended to the home, and return their numbers.
+
+    Args:
+        definition_path: TOML file of the definition.
+    """
+    from backstream.workflow.inputs.job_batches import keep_job_batches
+
+    with fail_without_retry():
+        provide_environment(definition_path)
+        kept = keep_job_batches(load_definition(definition_path), Home.from_environment())
+    for checkpoint, batches in kept.items():
+        log.log(WARNING if batches.lost else INFO, "%s\n%s", checkpoint, batches)
+    return "\n".join(f"{checkpoint}: {batches}" for checkpoint, batches in kept.items())
 
 
 def _refresh_dataset_state(plan: Plan) -> None:

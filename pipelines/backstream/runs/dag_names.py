@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from backstream.errors import SpecError
 from backstream.variables import TEAM_VARIABLE
 
-BACKFILL, REPROCESS, RESTATE = "backfill", "reprocess", "restate"
+BACKFILL, REPROCESS, RESTATE, KEEP_BATCHES = "backfill", "reprocess", "restate", "keep_batches"
 _KINDS = (BACKFILL, REPROCESS, RESTATE)
 _TEAM = re.compile(r"[a-z][a-z0-9-]*")
 _DATASET = re.compile(r"[a-z][a-z0-9_]*")

@@ -99,8 +99,16 @@ class BatchLookup:
             [_own_number(batch.ends.get(self.source, {})) for batch in self.log.batches], dtype=np.int64
         )
         listed = self.log.files.get(self.source, {})
-        found = _match_paths(list(paths), list(listed))
+        found = self.match_files(paths)
         return {path: int(np.searchsorted(ends, listed[file], side="left")) for path, file in found.items()}
+
+    def match_files(self, paths: Iterable[str]) -> dict[str, str]:
+        """Return each file as the log names it; files that the job has not read are left out.
+
+        Raises:
+            SpecError: when two paths share the same end with a file of the log.
+        """
+        return _match_paths(list(paths), list(self.log.files.get(self.source, {})))
 
 
 def _own_number(end: Offset) -> int:
@@ -132,6 +140,11 @@ def _match_paths(paths: Sequence[str], files: Sequence[str]) -> dict[str, str]:
             msg = f"two files of the source may be {file} of the job's checkpoint: {rivals[0]} and {rivals[1]}"
             raise SpecError(msg)
     return {rivals[0]: file for file, (_, rivals) in best.items()}
+
+
+def count_equal_names(path: str, file: str) -> int:
+    """Return the number of equal names at the end of a path and a file of a log."""
+    return _count_shared(path.split("/"), unquote(file).split("/"))
 
 
 def _count_shared(one: Sequence[str], two: Sequence[str]) -> int:

@@ -10,7 +10,6 @@ import uuid
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -29,29 +28,12 @@ from backstream.storage.files import replace_file
 from backstream.storage.object_stores import explain_store_errors
 from backstream.storage.stores import Stores, explain_reading, is_in_store
 from backstream.structured_streaming.batches import Batch, BatchLog
+from backstream.structured_streaming.late_records import LateBy, Undecided
 
 Longs = npt.NDArray[np.int64]
 
 _COLUMNS = ("batch", "watermark_ms", "arrival_ms", "is_after_gap", "records")
 _CLOCK = b"backstream.clock"
-
-
-class LateBy(StrEnum):
-    """The batch whose watermark judges the records of a batch."""
-
-    PREVIOUS = "previous_batch"
-    """The batch before, since Spark 3.4."""
-    OWN = "own_batch"
-    """The batch itself: Spark 3.3, and later with `spark.sql.streaming.statefulOperator.allowMultiple = false`."""
-
-
-class Undecided(StrEnum):
-    """The fate of records of which lost logs do not show whether they were late."""
-
-    COUNT = "count"
-    """They count in their windows."""
-    DROP = "drop"
-    """They are dropped."""
 
 
 class RecordsRead(NamedTuple):

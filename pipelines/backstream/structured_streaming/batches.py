@@ -53,12 +53,14 @@ class BatchLog:
         files: by file source, the files that it listed, with the source's own number of a batch. That number
             counts only batches with new files of this source.
         place: the logs.
+        policy: the policy of several watermarks, `min` or `max`; None if no log has it.
     """
 
     query_ids: frozenset[str]
     batches: tuple[Batch, ...]
     files: Mapping[str, Mapping[str, int]]
     place: str
+    policy: str | None = None
 
     def batch_of_offset(self, source: str, topic: str, partition: str, offset: int) -> int | None:
         """Return the batch that read the record at an offset; None if no known batch has read it.
@@ -104,7 +106,8 @@ def merge_logs(logs: Sequence[BatchLog]) -> BatchLog:
             files.setdefault(source, {}).update(listed)
     ids = frozenset(each for log in logs for each in log.query_ids)
     places = ", ".join(dict.fromkeys(log.place for log in logs))
-    return BatchLog(ids, tuple(batches[number][0] for number in sorted(batches)), files, places)
+    policy = next((log.policy for log in logs if log.policy), None)
+    return BatchLog(ids, tuple(batches[number][0] for number in sorted(batches)), files, places, policy)
 
 
 def _merge_batch(one: Batch, place: str, two: Batch, other_place: str) -> Batch:

@@ -16,6 +16,7 @@ from backstream.structured_streaming.batches import Batch, BatchLog
 
 _NO_OFFSET = "-"
 _COMPACT = ".compact"
+_POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 
 
 def read_checkpoint(address: str, stores: Stores) -> BatchLog:
@@ -41,9 +42,10 @@ def read_checkpoint(address: str, stores: Stores) -> BatchLog:
     ]
     metadata = _parse_object(texts["metadata"], f"{address}/metadata") if "metadata" in texts else {}
     ids = frozenset([str(metadata["id"])] if "id" in metadata else [])
-    return BatchLog(
-        ids, tuple(sorted(batches, key=lambda batch: batch.number)), _read_files(texts, address), address
-    )
+    batches.sort(key=lambda batch: batch.number)
+    last = [f"offsets/{batch.number}" for batch in batches[-1:]]
+    policy = next((_find_policy(texts[name], f"{address}/{name}") for name in last), None)
+    return BatchLog(ids, tuple(batches), _read_files(texts, address), address, policy)
 
 
 def _list_names(address: str, stores: Stores) -> list[str]:
@@ -99,6 +101,12 @@ def _parse_batch(number: int, text: str, commits: Mapping[str, str], where: str)
         raise SpecError(msg)
     known_ms = began_ms if isinstance(began_ms, int) else 0
     return Batch(number, watermark_ms, ends, next_ms, is_finished=commit is not None, began_ms=known_ms)
+
+
+def _find_policy(text: str, where: str) -> str | None:
+    """Return the policy of several watermarks in the settings of a batch; None if it is not there."""
+    conf = _parse_object(text.splitlines()[1], where).get("conf")
+    return conf.get(_POLICY) if isinstance(conf, dict) else None
 
 
 def _parse_object(text: str, where: str) -> dict[str, Any]:

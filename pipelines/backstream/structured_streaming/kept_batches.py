@@ -40,14 +40,20 @@ class KeptBatches:
     lost: Sequence[range]
 
     def __str__(self) -> str:
-        lost = [f"lost  {_numbers_text(numbers)}: Spark had removed what it wrote down" for numbers in self.lost]
-        return "\n".join([f"kept  {_numbers_text(self.new)}" if self.new else "no new batch", *lost])
+        new = f"kept  {batch_numbers_text(self.new)}" if self.new else "no new batch"
+        return "\n".join([new, *(f"lost  {lost_batches_text(numbers)}" for numbers in self.lost)])
 
 
-def _numbers_text(numbers: Sequence[int]) -> str:
+def batch_numbers_text(numbers: Sequence[int]) -> str:
+    """Return the number of some batches, with the first and the last."""
     if len(numbers) == 1:
         return f"batch {numbers[0]}"
     return f"{len(numbers):,} batches from {numbers[0]} to {numbers[-1]}"
+
+
+def lost_batches_text(numbers: Sequence[int]) -> str:
+    """Return the number of some batches that no log has, with the first and the last."""
+    return f"{batch_numbers_text(numbers)}: Spark had removed what it wrote down"
 
 
 def keep_batches(checkpoint: str, folder: str, progress: Sequence[str] = ()) -> KeptBatches:
@@ -119,6 +125,11 @@ def read_kept(folder: str, stores: Stores, since: int = 0) -> BatchLog | None:
         with explain_reading(location), stores.open_file(location) as file:
             logs.append(_parse_lines(file.read().decode(), location))
     return merge_logs(logs) if logs else None
+
+
+def has_kept(folder: str, stores: Stores) -> bool:
+    """Return whether a folder has kept batches."""
+    return bool(_list_names(folder, stores))
 
 
 def _list_names(folder: str, stores: Stores) -> list[str]:

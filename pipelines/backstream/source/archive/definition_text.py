@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from backstream.definition.loader import parse_definition
 from backstream.definition.run_sections import Quality
 from backstream.definition.source_section import Source
+from backstream.errors import SpecError
 from backstream.eventtime.instants import DAY_MS, duration_ms, duration_text, instant_text, utc_datetime
 from backstream.runs.table_schemas import RESULT_COLUMNS
 from backstream.source.archive.columns import ColumnProfile, left_out_lines, reader_columns, split_path
 from backstream.source.archive.evidence import Evidence, rounded_duration
+from backstream.source.archive.job import JobEvidence, job_lines
 from backstream.source.archive.roles import QUANTILES, suggest_delay_ms
 from backstream.source.archive.sampled import shown_text
 from backstream.source.archive.times import SampledTime
@@ -39,8 +41,11 @@ def write_definition_text(evidence: Evidence, settings: Settings) -> str:
     """Return the definition as TOML.
 
     Raises:
-        SpecError: when the result is not a valid definition, e.g., because of its name or its window.
+        SpecError: when the result is not a valid definition, e.g., because of its name or its window, or when a
+            job has read a topic, and the columns of its partitions and offsets are not known.
     """
+    if evidence.job:
+        _require_position(evidence, evidence.job)
     text = "\n".join(_lines(evidence, settings)) + "\n"
     content = tomllib.loads(text)
     if key := incomplete_key(evidence):
@@ -81,9 +86,9 @@ def _lines(evidence: Evidence, settings: Settings) -> Iterator[str]:
             yield from (f"# {line}" for line in left_out_lines(evidence.sample))
     yield ""
     yield "[window]"
-    yield 'kind = "tumbling"  # or sliding, session, cumulate'
+    yield f'kind = "tumbling"  # or {"sliding" if evidence.job else "sliding, session, cumulate"}'
     yield f"size = {_text(settings.window)}"
-    yield from _watermark_lines(evidence)
+    yield from _job_lines(evidence, evidence.job) if evidence.job else _watermark_lines(evidence)
     yield ""
     yield "[aggregates]"
     yield from (f"{_key(name)} = {_text(call)}" for name, call in _aggregates(evidence).items())
@@ -205,6 +210,51 @@ def _watermark_lines(evidence: Evidence) -> Iterator[str]:
     yield _with_comment("[watermark]", "used by --mode replay only")
     yield 'strategy = "bounded_out_of_orderness"'
     yield _with_comment(delay, f"99% of the sample are at most {behind} out of order; see `backstream advise`")
+
+
+def _require_position(evidence: Evidence, job: JobEvidence) -> None:
+    """Check that the records have the columns of Kafka's partition and offset, if the job has read a topic."""
+    if not job.source.topic:
+        return
+    columns = {"partition": evidence.roles.partition.value, "offset": evidence.roles.sequence.value}
+    missing = [
+        f"no column is certainly Kafka's {name}, such as `{name}` or `kafka_{name}`"
+        for name, path in columns.items()
+        if path is None
+    ]
+    if missing:
+        msg = (
+            f"the job has read the topic {job.source.topic} ({job.address}), so the records need"
+            f" source.partition and source.sequence: in {evidence.archive.location}, {', and '.join(missing)}"
+        )
+        raise SpecError(msg)
+
+
+def _job_lines(evidence: Evidence, job: JobEvidence) -> Iterator[str]:
+    """Yield the watermarks of a job of Structured Streaming, and the settings of runs that replay it."""
+    yield ""
+    yield "[watermark]"
+    yield from (f"# {line}" for line in job_lines(job))
+    yield 'strategy = "structured_streaming"'
+    yield f"checkpoint = {_text(job.address)}".replace("$", "$$")
+    if len(job.source_names) > 1:
+        yield _with_comment(f"source = {_text(job.source.name)}", f"of {', '.join(job.source_names)}")
+    if len(job.topics) > 1:
+        yield _with_comment(f"topic = {_text(job.source.topic)}", f"of {', '.join(job.topics)}").replace("$", "$$")
+    delay_ms = job.find_delay_ms(evidence.event_time.times_ms) if evidence.sample.is_complete else None
+    if delay_ms is not None:
+        comment = "each watermark is the greatest event time less this"
+        yield _with_comment(f"delay = {_text(duration_text(delay_ms))}", comment)
+    elif len(job.source_names) == 1:
+        doubt = "; no delay fits the event times" if evidence.sample.is_complete else ""
+        yield _with_comment('# delay = "10m"', f"that of withWatermark, which a plan checks{doubt}")
+    yield _with_comment('# late_by = "own_batch"', "if the job ran with Spark 3.3 or older")
+    if job.log.gaps:
+        yield _with_comment('# undecided = "count"', 'or "drop": what happens to undecided records')
+    yield ""
+    yield "[backfill]"
+    yield 'mode = "replay"'
+    yield _with_comment('publish = "first"', 'the row of append mode; "live" is the last row of update mode')
 
 
 def _aggregates(evidence: Evidence) -> dict[str, str]:

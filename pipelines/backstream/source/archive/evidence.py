@@ -14,6 +14,7 @@ from backstream.source.archive.columns import ColumnProfile, left_out_lines, pro
 from backstream.source.archive.date_pairs import join_dates_and_clocks
 from backstream.source.archive.encodings import GUESSED_ENCODINGS
 from backstream.source.archive.files import Archive, list_archive
+from backstream.source.archive.job import JobEvidence, examine_job, job_lines
 from backstream.source.archive.preset_names import Preset
 from backstream.source.archive.presets import apply_preset, detect_preset
 from backstream.source.archive.roles import (
@@ -50,6 +51,8 @@ class Evidence:
     preset: Preset | None
     times: Mapping[str, SampledTime]
     """The columns with times by path."""
+    job: JobEvidence | None = None
+    """The job of Structured Streaming that has read the events; None if it is not known."""
 
     @property
     def event_time(self) -> SampledTime:
@@ -79,7 +82,27 @@ class Evidence:
         roles = replace(self.roles, **{role: choice})
         if role == "event_time" and value != self.roles.event_time.value:
             roles = replace(roles, arrival_time=guess_arrival(self.times[value or ""], list(self.times.values())))
-        return replace(self, roles=roles)
+        evidence = replace(self, roles=roles)
+        return evidence.with_job(self.job.address) if self.job else evidence
+
+    def with_job(self, address: str) -> Evidence:
+        """Return the evidence with the job that has read the events, and without roles that it decides.
+
+        Args:
+            address: the checkpoint of the job, or a folder of its kept batches.
+
+        Raises:
+            SpecError: when it is neither, or the job has read other events.
+        """
+        columns = [self.column(choice.value) for choice in (self.roles.partition, self.roles.sequence)]
+        position = (columns[0], columns[1]) if columns[0] and columns[1] else None
+        job = examine_job(address, self.archive, self.sample, position)
+        # A record arrives with its batch. The job has counted equal records, but it has read each offset once.
+        order = tuple(column.path for column in position) if position and job.source.topic else ()
+        roles = replace(self.roles, arrival_time=Choice(), deduplicate_on=order)
+        if not job.source.topic:
+            roles = replace(roles, partition=Choice(), sequence=Choice())
+        return replace(self, roles=roles, job=job)
 
     def with_pattern(self, time: SampledTime, pattern: str) -> Evidence:
         """Return the evidence with the answer of the user for the pattern of a time."""
@@ -297,6 +320,10 @@ def _bounds(evidence: Evidence, column: ColumnProfile) -> tuple[str, str]:
 
 
 def _lateness_lines(evidence: Evidence) -> Iterator[str]:
+    if evidence.job:
+        yield f"job of Structured Streaming: {evidence.job.address}"
+        yield from (f"  {line}" for line in job_lines(evidence.job))
+        return
     lateness = evidence.lateness
     if lateness is None:
         yield "no arrival time: a run can recompute, but not replay what the live stream did"

@@ -36,6 +36,7 @@ from backstream.spark.sample import aggregate_sample, load_sample
 from backstream.spark.schemas import PARTITION_NUMBER
 from backstream.spark.source import FILE, MARKER, REASON, RECORD, WRITTEN_ARRIVAL_TIME, WRITTEN_EVENT_TIME
 from backstream.spark.user_functions import register_functions
+from backstream.workflow.inputs.job_batches import JobBatches
 from backstream.workflow.inputs.prepare import list_parquet_to_prepare
 from backstream.workflow.inputs.raw_source import RawSource
 from backstream.workflow.inputs.side_inputs import load_side_inputs
@@ -97,11 +98,12 @@ def check_sample(spark: SparkSession, path: Path, limit: int, home: Home) -> Che
         return _check_files(spark, definition, definition, place, files, max(1, limit // len(files)))
     with TemporaryDirectory(prefix="backstream-") as folder:
         batches, inexact = [], list[InexactNumbers]()
+        scratch = Home(Path(folder) / "home")  # a run decides which batches of a job are kept
         for number, single in enumerate(prepared.list_single_sources(definition)):
             with RawSource.open(single, home, place) as listed:
                 batches.append(Path(folder) / str(number))
-                inexact += _prepare_sample(spark, listed, limit, batches[-1], home)
-        shaped = prepared.as_prepared(definition, home)
+                inexact += _prepare_sample(spark, listed, limit, batches[-1], (home, scratch))
+        shaped = prepared.as_prepared(definition, scratch if definition.watermark.job_logs else home)
         source = shaped.source.model_copy(update={"path": tuple(map(str, batches))})
         files = [str(path) for batch in batches for path in sorted(batch.glob("*.parquet"))]
         prepared_definition = shaped.model_copy(update={"source": source})
@@ -115,10 +117,20 @@ def _must_prepare(definition: Definition, place: str) -> bool:
 
 
 def _prepare_sample(
-    spark: SparkSession, listed: RawSource, limit: int, folder: Path, home: Home
+    spark: SparkSession, listed: RawSource, limit: int, folder: Path, homes: tuple[Home, Home]
 ) -> tuple[InexactNumbers, ...]:
-    """Prepare the first records of some raw files, wherever they are, and return their inexact numbers."""
+    """Prepare the first records of some raw files, wherever they are, and return their inexact numbers.
+
+    Args:
+        spark: the session.
+        listed: the raw files.
+        limit: the maximum number of records.
+        folder: the folder for the prepared files.
+        homes: the home, and that of the batches of a job.
+    """
+    home, job_home = homes
     source = listed.settle(lambda files: files)
+    job = JobBatches.load(source.definition, job_home, source.files, source.where)
     files = _spread(source.files)
     runner = SparkRunner(lambda: spark)
     with (
@@ -128,6 +140,8 @@ def _prepare_sample(
         preparation = source.preparation(local, sides.rows)
         paths = sorted(local.paths[file] for file in files)
         _, inexact = prepare_files(spark, preparation, paths, folder, max(1, limit // len(files)))
+        if job:
+            job.assign(folder)
     return inexact
 
 

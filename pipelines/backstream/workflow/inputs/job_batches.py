@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from backstream.definition.loader import resolve_raw_paths
 from backstream.definition.model import Definition
 from backstream.definition.prepared import BatchesPointer, batches_folder, column_of_path
 from backstream.definition.prepared_columns import (
@@ -37,6 +38,7 @@ from backstream.structured_streaming.batch_lookup import BatchLookup
 from backstream.structured_streaming.batch_table import BatchTable, load_batches
 from backstream.structured_streaming.batches import BatchLog
 from backstream.structured_streaming.job_logs import JobLogs
+from backstream.structured_streaming.kept_batches import KeptBatches, has_kept, keep_batches
 
 _Longs = npt.NDArray[np.int64]
 
@@ -108,7 +110,7 @@ class JobBatches:
         watermark, folder = definition.watermark, batches_folder(definition, home)
         if not watermark.job_logs:
             return None
-        reports, own = (*watermark.progress, *watermark.event_log), home.location_of(folder / "kept")
+        reports, own = (*watermark.progress, *watermark.event_log), _kept_location(definition, home)
         logs = JobLogs(watermark.checkpoint, reports, own, Stores.from_environment())
         former, version = BatchesPointer.load(folder), logs.version
         known = load_batches(home.location_of(folder / former.table)) if former else None
@@ -186,6 +188,29 @@ class JobBatches:
             name = partition.removeprefix(position.prefix)
             result[own] = places.lookup.find_rows_of_offsets(places.topic, name, offsets[own])
         return result
+
+
+def keep_job_batches(definition: Definition, home: Home) -> dict[str, KeptBatches]:
+    """Copy the batches that a job has ended to the folder that runs read; return them by checkpoint.
+
+    Args:
+        definition: the definition, as its file has it.
+        home: the home, which has the batches of earlier calls.
+
+    Raises:
+        SpecError: when a log has another form, or the logs contradict each other, or those that are kept.
+        StorageError: when a store cannot be read or written.
+    """
+    resolved = resolve_raw_paths(definition, home)
+    watermark, own = resolved.watermark, _kept_location(resolved, home)
+    reports, stores = (*watermark.progress, *watermark.event_log), Stores.from_environment()
+    checkpoints = [address for address in watermark.checkpoint if not has_kept(address, stores)]
+    return {address: keep_batches(address, own, reports) for address in checkpoints}
+
+
+def _kept_location(definition: Definition, home: Home) -> str:
+    """Return the folder of kept batches in the home, for a definition with resolved paths."""
+    return home.location_of(batches_folder(definition, home) / "kept")
 
 
 def _path_of(uri: str) -> str:
