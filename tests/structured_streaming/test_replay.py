@@ -26,6 +26,7 @@ from backstream.native.preparation.parquet_files import ParquetCopies, run_copy_
 from backstream.runs.home import Home
 from backstream.storage.stores import Stores
 from backstream.structured_streaming.rules import (
+    BatchRecord,
     BatchWatermarks,
     EmittedWindow,
     JobWindows,
@@ -411,6 +412,28 @@ def test_a_topic_needs_the_columns_of_kafka(tmp_path: Path) -> None:
         PlanError, match="the job read the topic clicks, so they are the columns of Kafka's partition"
     ):
         run(definition)
+
+
+@pytest.mark.parametrize(("source", "folder"), [(0, "impressions"), (1, "clicks")])
+def test_one_of_two_sources_is_replayed_alone(tmp_path: Path, source: int, folder: str) -> None:
+    """The reports count the records of both sources, so they are not compared with those of one."""
+    definition = write_definition(tmp_path, "join", watermark=f"{BOTH}\nsource = {source}")
+    definition.write_text(definition.read_text().replace("/input", f"/input/{folder}"))
+    log = log_of("join")
+    paths = sorted((tmp_path / "join/input" / folder).rglob("*.json"))
+    records = [
+        BatchRecord(row["id"], row["key"], row["ts_us"], batch)
+        for path in paths
+        for row in map(json.loads, path.read_text().splitlines())
+        if (batch := log.batch_of_file(str(source), str(path.relative_to(tmp_path)))) is not None
+    ]
+    watermarks = BatchWatermarks([batch.watermark_ms for batch in log.batches])
+    expected = summary(emit_windows(records, watermarks, JobWindows(HOUR_US, HOUR_US)))
+    assert expected
+
+    run(definition)
+
+    assert published(definition) == expected
 
 
 def test_reports_do_not_name_files(tmp_path: Path) -> None:

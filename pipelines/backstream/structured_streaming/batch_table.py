@@ -33,19 +33,22 @@ from backstream.structured_streaming.late_records import LateBy, Undecided
 Longs = npt.NDArray[np.int64]
 
 _COLUMNS = ("batch", "watermark_ms", "arrival_ms", "is_after_gap", "records")
-_CLOCK = b"backstream.clock"
+_CLOCK, _SOURCES = b"backstream.clock", b"backstream.sources"
 
 
 class RecordsRead(NamedTuple):
     """The number of records of batches in the source, and the greatest event time of each.
 
-    `are_all`: whether the source has all records that the job read, before any condition.
+    `sources` is the number of sources of the job that they are from. `are_counted`: they have all records that the
+    job read, before any condition. `are_timed`: they have all records that advance the watermark.
     """
 
     number: Longs
     records: Longs
     greatest_ms: Longs
-    are_all: bool
+    sources: int
+    are_counted: bool
+    are_timed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ class BatchTable:
     `arrival_ms` is when a batch began. It ascends strictly: a batch that seems to begin before the one before it
     gets the next millisecond. `clock` names these times: tables with the same clock have the same time of a batch.
     `is_after_gap`: batches before it are unknown, and may have read records. `records` is the number of records
-    that it has read, -1 if no log has it.
+    that it has read, -1 if no log has it. `sources` is the number of sources that the query reads.
     """
 
     number: Longs
@@ -64,6 +67,7 @@ class BatchTable:
     is_after_gap: npt.NDArray[np.bool_]
     records: Longs
     clock: str
+    sources: int = 1
 
     @classmethod
     def from_log(cls, log: BatchLog, former: BatchTable | None = None) -> BatchTable:
@@ -75,7 +79,7 @@ class BatchTable:
         counts = [-1 if batch.records is None else batch.records for batch in log.batches]
         records = np.array(counts, dtype=np.int64)
         clock = uuid.uuid4().hex[:12]
-        own = cls(number, watermark_ms, _ascend(began_ms), is_after_gap, records, clock)
+        own = cls(number, watermark_ms, _ascend(began_ms), is_after_gap, records, clock, _count_sources(log))
         return (former and own._with_times_of(former)) or own
 
     @property
@@ -121,14 +125,16 @@ class BatchTable:
         is_sure = ~self.is_after_gap
         found, greatest_ms = np.zeros((2, len(self.number)), dtype=np.int64)
         found[place], greatest_ms[place] = read.records, read.greatest_ms
-        if read.are_all:
+        if read.sources != self.sources:
+            return None  # the logs count the records of all sources together
+        if read.are_counted:
             is_other = is_sure & (self.records >= 0) & (self.records != found)
             for row in np.flatnonzero(is_other)[:1].tolist():
                 return (
                     f"batch {self.number[row]} read {self.records[row]:,} records, and the source has"
                     f" {found[row]:,} of them: files are missing, or others were added"
                 )
-        if delay_ms is None:
+        if delay_ms is None or not read.are_timed:
             return None
         own_ms = np.maximum(self.watermark_ms, greatest_ms - delay_ms)[:-1]
         is_followed = is_sure[:-1] & (np.diff(self.number) == 1)
@@ -155,7 +161,7 @@ class BatchTable:
         """
         name = f"batches-{self.digest}.parquet"
         table = pa.table(dict(zip(_COLUMNS, self._columns, strict=True)))
-        table, location = table.replace_schema_metadata({_CLOCK: self.clock.encode()}), f"{folder}/{name}"
+        table, location = table.replace_schema_metadata(self._metadata), f"{folder}/{name}"
         if is_in_store(location):
             with TemporaryDirectory(prefix="backstream-") as scratch, explain_store_errors("write", location):
                 pq.write_table(table, f"{scratch}/{name}")
@@ -164,6 +170,10 @@ class BatchTable:
             with replace_file(Path(location)) as draft:
                 pq.write_table(table, draft)
         return name
+
+    @property
+    def _metadata(self) -> dict[bytes, bytes]:
+        return {_CLOCK: self.clock.encode(), _SOURCES: str(self.sources).encode()}
 
     @property
     def _columns(self) -> tuple[npt.NDArray[Any], ...]:
@@ -185,6 +195,10 @@ class BatchTable:
         if not (ascending_ms[places] == former.arrival_ms).all():
             return None
         return replace(self, arrival_ms=ascending_ms, clock=former.clock)
+
+
+def _count_sources(log: BatchLog) -> int:
+    return len({name for batch in log.batches for name in batch.ends})
 
 
 def _list_gaps(log: BatchLog) -> list[bool]:
@@ -209,6 +223,7 @@ def load_batches(location: str) -> BatchTable:
     """
     with explain_reading(location), Stores.from_environment().open_file(location) as file:
         table = pq.read_table(pa.BufferReader(file.read()))
-    metadata: Mapping[bytes, bytes] = table.schema.metadata or {}
+    metadata: Mapping[bytes, bytes] = table.schema.metadata
     number, watermark_ms, arrival_ms, is_after_gap, records = (table[name].to_numpy() for name in _COLUMNS)
-    return BatchTable(number, watermark_ms, arrival_ms, is_after_gap, records, metadata.get(_CLOCK, b"").decode())
+    clock, sources = metadata[_CLOCK].decode(), int(metadata[_SOURCES])
+    return BatchTable(number, watermark_ms, arrival_ms, is_after_gap, records, clock, sources)

@@ -51,8 +51,13 @@ def read_checkpoint(address: str, stores: Stores) -> BatchLog:
 def _list_names(address: str, stores: Stores) -> list[str]:
     """Return the names of the files of a checkpoint that have batches; drafts have other names."""
     if is_in_store(address):
-        with explain_reading(address):
-            names = list(stores.list_versions(address))
+        with explain_reading(address):  # not the state, which has most of the objects
+            names = [
+                f"{folder}/{name}"
+                for folder in ("offsets", "commits", "sources")
+                for name in stores.list_versions(f"{address}/{folder}")
+            ]
+        names.append("metadata")
     else:
         root = Path(address)
         folders = [root / "offsets", root / "commits", *root.glob("sources/*")]

@@ -66,8 +66,10 @@ class JobLogs:
 
     def _list_files(self, address: str) -> Iterator[str]:
         if is_in_store(address):
+            # Of a checkpoint, the ends of the batches are enough: each batch has one. Folders of kept batches and
+            # reports have no such folder.
             with explain_reading(address):
-                versions = self.stores.list_versions(address)
+                versions = self.stores.list_versions(f"{address}/offsets") or self.stores.list_versions(address)
             yield from (f"{name} {version.size_bytes} {version.modified_ms}" for name, version in versions.items())
             return
         root = Path(address)

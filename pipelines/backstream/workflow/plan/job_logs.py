@@ -41,8 +41,10 @@ def require_sound_job(scope: RunScope) -> None:
 def _sum_records(scope: RunScope) -> RecordsRead:
     """Return what the prepared files of all sources have of each batch."""
     records, greatest_ms = defaultdict[int, int](int), dict[int, int]()
+    are_whole = True
     for location in scope.definition.source.paths:
         for batch in PreparedSource.from_location(location).batches():
+            are_whole &= not batch.skipped
             if batch.job is None:
                 continue
             for number, count, last_ms in zip(
@@ -52,11 +54,14 @@ def _sum_records(scope: RunScope) -> RecordsRead:
                 greatest_ms[number] = max(last_ms, greatest_ms.get(number, last_ms))
     numbers = sorted(records)
     raw = scope.raw.source.parts or (scope.raw.source,)
+    are_timed = are_whole and not any(source.transform or source.partition_filter for source in raw)
     return RecordsRead(
         np.array(numbers, dtype=np.int64),
         np.array([records[number] for number in numbers], dtype=np.int64),
         np.array([greatest_ms[number] for number in numbers], dtype=np.int64),
-        are_all=not any(source.where or source.transform or source.partition_filter for source in raw),
+        sources=len(raw),
+        are_counted=are_timed and not any(source.where for source in raw),
+        are_timed=are_timed,
     )
 
 
