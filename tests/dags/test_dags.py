@@ -82,9 +82,13 @@ def test_each_definition_has_a_dag_of_each_kind(found: dict[str, Any]) -> None:
     assert sorted(found["checkout"]["dags"]) == [f"{kind}_{name}" for kind in kinds for name in names]
 
 
-def test_parsing_takes_less_than_a_second(ask: Ask) -> None:
+def test_parsing_takes_little_more_than_the_import_of_an_operator(ask: Ask, tmp_path: Path) -> None:
+    """The operator is Airflow's own. Seconds of a machine say nothing, so both are measured on it."""
+    operator = "from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator\n"
+    (tmp_path / "operator.py").write_text(f"from airflow.sdk import DAG\n{operator}")
+    (own_s,) = ask("parse_s", tmp_path, FLIGHTS.parent)
     (took_s,) = ask("parse_s", CHECKOUT / "dags", FLIGHTS.parent)
-    assert took_s < 1
+    assert took_s < 2 * own_s
 
 
 def test_parsing_imports_nothing_heavy(found: dict[str, Any]) -> None:
