@@ -348,6 +348,22 @@ def test_batches_are_known_after_the_job_has_forgotten_them(tmp_path: Path) -> N
     assert published(definition) == summary(rows_of("orders"))
 
 
+def test_a_checkpoint_that_is_gone_is_not_needed_any_more(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    definition = write_definition(tmp_path, "orders")
+    run(definition)
+    shutil.rmtree(tmp_path / "orders/checkpoint")
+
+    run(definition)
+
+    assert published(definition) == summary(rows_of("orders"))
+    assert f"the checkpoint is gone: {tmp_path}/orders/checkpoint" in caplog.text
+    definition.write_text(definition.read_text().replace("/checkpoint", "/other"))
+    with pytest.raises(SpecError, match="no checkpoint of Structured Streaming"):
+        run(definition)
+
+
 def remove_file(folder: Path) -> None:
     next(iter(sorted((folder / "input").rglob("*.json")))).unlink()
 

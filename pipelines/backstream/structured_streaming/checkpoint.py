@@ -48,6 +48,15 @@ def read_checkpoint(address: str, stores: Stores) -> BatchLog:
     return BatchLog(ids, tuple(batches), _read_files(texts, address), address, policy)
 
 
+def has_batches(address: str, stores: Stores) -> bool:
+    """Return whether a folder or an address is a checkpoint with batches.
+
+    Raises:
+        StorageError: when a store cannot be read.
+    """
+    return any(name.startswith("offsets/") for name in _list_names(address, stores))
+
+
 def _list_names(address: str, stores: Stores) -> list[str]:
     """Return the names of the files of a checkpoint that have batches; drafts have other names."""
     if is_in_store(address):

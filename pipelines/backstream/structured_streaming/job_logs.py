@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import gc
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from backstream.storage.stores import Stores, explain_reading, is_in_store
 from backstream.structured_streaming.batches import BatchLog, merge_logs, require_sound
-from backstream.structured_streaming.checkpoint import read_checkpoint
+from backstream.structured_streaming.checkpoint import has_batches, read_checkpoint
 from backstream.structured_streaming.kept_batches import add_to_kept, read_kept
 from backstream.structured_streaming.progress import read_progress
+from backstream.text import text_logger
+
+log = text_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +45,22 @@ class JobLogs:
         stores = self.stores
         with _many_objects():
             kept = {address: read_kept(address, stores) for address in (*self.checkpoints, self.own)}
-            known = [log for log in kept.values() if log]
-            live = [read_checkpoint(address, stores) for address in self.checkpoints if kept[address] is None]
+            known = [each for each in kept.values() if each]
+            checkpoints = [address for address in self.checkpoints if kept[address] is None]
+            live = [read_checkpoint(address, stores) for address in checkpoints if self._is_there(address, kept)]
             live += [read_progress(location, stores) for location in self.reports]
             if not live:
                 return require_sound(merge_logs(known))
-            log = require_sound(merge_logs(live))
-            merged, _ = add_to_kept(log, merge_logs(known) if known else None, self.own, stores)
+            found = require_sound(merge_logs(live))
+            merged, _ = add_to_kept(found, merge_logs(known) if known else None, self.own, stores)
             return merged
+
+    def _is_there(self, address: str, kept: Mapping[str, BatchLog | None]) -> bool:
+        """Return whether a checkpoint must be read: it is there, or the home has no batches of it either."""
+        if kept[self.own] is None or has_batches(address, self.stores):
+            return True
+        log.warning("the checkpoint is gone: %s; the batches that earlier runs have kept are read", address)
+        return False
 
     @property
     def version(self) -> str:
