@@ -66,4 +66,5 @@ def test_pages_of_a_team_know_its_own_dags_only(monkeypatch: pytest.MonkeyPatch)
     assert [dataset_of_dag(each) for each in ids] == ["clicks", None, None, None]
     monkeypatch.setenv(TEAM_VARIABLE, "sales")
     assert [dataset_of_dag(each) for each in ids] == [None, "clicks", None, None]
+    assert dataset_of_dag(dag_id_of("keep_batches", "clicks")) == "clicks"
     assert dag_id_of("reprocess", "clicks") == "reprocess_sales.clicks"

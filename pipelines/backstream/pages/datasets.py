@@ -209,7 +209,7 @@ def _load_spans(
 def find_dataset(records: PageStore, dag_id: str) -> Dataset | None:
     """Return the dataset of a DAG; None for a DAG of another project, or an unknown dataset.
 
-    A dataset has three DAGs: `backfill_`, `restate_`, and `reprocess_`.
+    A dataset has the DAGs `backfill_`, `restate_`, and `reprocess_`, and for a streaming job also `keep_batches_`.
     """
     name = dataset_of_dag(dag_id)
     entry = find_definition_entry(name) if name else None

@@ -10,7 +10,7 @@ from backstream.errors import SpecError
 from backstream.variables import TEAM_VARIABLE
 
 BACKFILL, REPROCESS, RESTATE, KEEP_BATCHES = "backfill", "reprocess", "restate", "keep_batches"
-_KINDS = (BACKFILL, REPROCESS, RESTATE)
+_KINDS = (BACKFILL, REPROCESS, RESTATE, KEEP_BATCHES)
 _TEAM = re.compile(r"[a-z][a-z0-9-]*")
 _DATASET = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -40,9 +40,6 @@ def dag_id_of(kind: str, dataset: str, team: str | None = None) -> str:
 
 def dataset_of_dag(dag_id: str) -> str | None:
     """Return the dataset of a DAG; None for a DAG without a definition, or one of another team."""
-    kind, _, name = dag_id.partition("_")
-    prefix = qualified_name("", load_team())
-    if kind not in _KINDS or not name.startswith(prefix):
-        return None
-    dataset = name.removeprefix(prefix)
-    return dataset if _DATASET.fullmatch(dataset) else None
+    prefixes = (f"{kind}_{qualified_name('', load_team())}" for kind in _KINDS)
+    names = (dag_id.removeprefix(prefix) for prefix in prefixes if dag_id.startswith(prefix))
+    return next((name for name in names if _DATASET.fullmatch(name)), None)
