@@ -105,14 +105,15 @@ class BatchTable:
         is_rise = np.diff(np.maximum.accumulate(values_ms), prepend=-2) > 0
         return GivenWatermarks(array("q", at_ms[is_rise].tolist()), array("q", values_ms[is_rise].tolist()))
 
-    def list_undecided(self) -> list[Interval]:
-        """Return the ends of the windows of which some records cannot be decided.
+    def undecided_ends(self) -> dict[int, Interval]:
+        """Return, by batch after a gap, the ends of the windows for which its records may be undecided.
 
-        Such a record was read in a gap between two known batches, while its window ended.
+        Such a record was read in the gap or in the batch, while its window ended.
         """
         lower_ms = np.concatenate([[0], self.watermark_ms[:-1]])
-        bounds_ms = zip(lower_ms[self.is_after_gap], self.watermark_ms[self.is_after_gap], strict=True)
-        return [Interval(int(low) + 1, int(high) + 1) for low, high in bounds_ms if high > low]
+        columns = (self.number, lower_ms, self.watermark_ms)
+        rows = zip(*(column[self.is_after_gap].tolist() for column in columns), strict=True)
+        return {number: Interval(low_ms + 1, high_ms + 1) for number, low_ms, high_ms in rows if high_ms > low_ms}
 
     def find_contradiction(self, read: RecordsRead, delay_ms: int | None) -> str | None:
         """Return a sentence if records contradict the logs, which were checked against each other before.

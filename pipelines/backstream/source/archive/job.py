@@ -197,8 +197,8 @@ def job_lines(job: JobEvidence) -> Iterator[str]:
     yield f"known: {batch_numbers_text([batch.number for batch in batches])}"
     for numbers in job.log.gaps:
         yield f"lost: {lost_batches_text(numbers)}"
-    if undecided := BatchTable.from_log(job.log).list_undecided():
-        last_ms = max(ends_ms.end_ms for ends_ms in undecided) - 1
+    if undecided := BatchTable.from_log(job.log).undecided_ends():
+        last_ms = max(ends_ms.end_ms for ends_ms in undecided.values()) - 1
         yield f"records may be undecided in windows that end until {instant_text(last_ms)}"
     first, last = (instant_text(batch.watermark_ms) for batch in (batches[0], batches[-1]))
     yield f"watermark: {first} to {last}"

@@ -13,8 +13,11 @@ from backstream.eventtime.windows import Session
 from backstream.runs.plan import Mode
 from backstream.source.prepared import PreparedSource
 from backstream.structured_streaming.batch_table import BatchTable, RecordsRead, load_batches
+from backstream.structured_streaming.late_records import Undecided
+from backstream.text import count_of, text_logger
 from backstream.workflow.plan.plan_request import RunScope
 
+log = text_logger(__name__)
 _SHOWN = 5
 """The number of gaps in a message."""
 
@@ -29,13 +32,12 @@ def require_sound_job(scope: RunScope) -> None:
     watermark = scope.definition.watermark
     if scope.mode is Mode.RECOMPUTE or not watermark.batches:
         return
-    table = load_batches(watermark.batches)
+    table, read = load_batches(watermark.batches), _sum_records(scope)
     delay_ms = watermark.delay or None  # several watermarks have no delay in a definition
-    if contradiction := table.find_contradiction(_sum_records(scope), delay_ms):
+    if contradiction := table.find_contradiction(read, delay_ms):
         msg = f"cannot replay {scope.definition.name}: {contradiction} ({scope.place})"
         raise PlanError(msg, "mode")
-    if watermark.undecided is None:
-        _require_decided(scope, table)
+    _require_decided(scope, table, read)
 
 
 def _sum_records(scope: RunScope) -> RecordsRead:
@@ -65,20 +67,27 @@ def _sum_records(scope: RunScope) -> RecordsRead:
     )
 
 
-def _require_decided(scope: RunScope, table: BatchTable) -> None:
-    window = scope.definition.window.spec()
+def _require_decided(scope: RunScope, table: BatchTable, read: RecordsRead) -> None:
+    """Check that no record is undecided in the range, or that the definition decides; then the user is told."""
+    window, undecided = scope.definition.window.spec(), scope.definition.watermark.undecided
     if isinstance(window, Session):
         return
     ends_ms = Interval(scope.interval.start_ms + 1, scope.interval.end_ms + window.size_ms)
-    undecided = [each for each in table.list_undecided() if each.overlaps(ends_ms)]
-    if not undecided:
+    found = {number: each for number, each in table.undecided_ends().items() if each.overlaps(ends_ms)}
+    if not found:
         return
-    spans = "".join(f"\n  windows that end {_span_text(each)}" for each in undecided[:_SHOWN])
-    more = f"\n  and {len(undecided) - _SHOWN:,} more" if len(undecided) > _SHOWN else ""
-    first_ms = -(-undecided[-1].end_ms // DAY_MS) * DAY_MS
+    records = int(read.records[np.isin(read.number, list(found))].sum())
+    reach = f"up to {count_of(records, 'record')} of the source"
+    if undecided:
+        verb = "they count" if undecided is Undecided.COUNT else "they are dropped"
+        log.warning("some logs of the job are lost: %s may have been late, and %s", reach, verb)
+        return
+    spans = "".join(f"\n  windows that end {_span_text(each)}" for each in [*found.values()][:_SHOWN])
+    more = f"\n  and {len(found) - _SHOWN:,} more" if len(found) > _SHOWN else ""
+    first_ms = -(-max(each.end_ms for each in found.values()) // DAY_MS) * DAY_MS
     msg = (
         f"cannot replay {scope.definition.name}: some logs of the job are lost, and with them which records were"
-        f" late ({scope.place}){spans}{more}\n\n"
+        f" late, {reach} ({scope.place}){spans}{more}\n\n"
         f"hint: begin on {instant_text(first_ms)}, from which day on all is known; or set watermark.undecided to"
         ' "count" or "drop"; `backstream keep-batches` keeps such logs'
     )
