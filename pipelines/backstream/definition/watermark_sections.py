@@ -120,9 +120,9 @@ class WatermarkSection(Section):
         generator = (self.generator_class or "", self.kwargs)
         strategy = WatermarkStrategy(self.strategy, self.delay, self.emit_interval, self.idle_timeout, *generator)
         if self.batches:
-            from backstream.structured_streaming.batch_table import load_batches  # numpy and pyarrow take long
+            from backstream.structured_streaming.batch_table import load_watermarks  # numpy takes long to import
 
-            given = load_batches(self.batches).watermarks(self.late_by, self.undecided)
+            given = load_watermarks(self.batches, self.late_by, self.undecided)
             return Emission(replace(strategy, given=given, interval_ms=1), Topology.OPERATOR)
         return Emission(strategy, self.topology, self.finished_partitions == "release", model=self.emit)
 
@@ -152,11 +152,9 @@ class WatermarkSection(Section):
         unused = () if self.batches else _EMIT_KEYS if is_job else _JOB_KEYS
         for key in unused:
             if getattr(self, key) != type(self).model_fields[key].default:
-                problem = (
-                    f"has no meaning with strategy = {kind!r}: the job's logs have all"
-                    if is_job
-                    else (f"is for strategy = {kind!r}, got {self.strategy.value!r}")
-                )
+                problem = f"is for strategy = {kind!r}, got {self.strategy.value!r}"
+                if is_job:
+                    problem = f"has no meaning with strategy = {kind!r}: the job's logs have all"
                 msg = f"{key} {problem}"
                 raise ValueError(msg)
 

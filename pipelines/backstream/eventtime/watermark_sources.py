@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -113,8 +114,10 @@ def idle_emit_ticks(generator: CheckedGenerator, clock: SourceClock, emission: E
 
 def _given_ticks(given: GivenWatermarks, clock: SourceClock, first: int, last: int) -> Iterable[int]:
     """Return the ticks at which a watermark that was written down comes into force."""
-    ticks = (max(1, -(-(at_ms - clock.start_ms) // clock.interval_ms)) for at_ms in given.at_ms)
-    return (tick for tick, _ in groupby(ticks) if first <= tick <= last)
+    low = bisect_right(given.at_ms, clock.tick_ms(first - 1)) if first > 1 else 0
+    high = bisect_right(given.at_ms, clock.tick_ms(last))
+    ticks = (max(1, -((clock.start_ms - at_ms) // clock.interval_ms)) for at_ms in given.at_ms[low:high])
+    return (tick for tick, _ in groupby(ticks))
 
 
 def _no_quiet_ticks(*_: int) -> Iterable[int]:

@@ -152,7 +152,7 @@ class BatchTable:
     def digest(self) -> str:
         """A digest of all values."""
         content = b"".join(values.tobytes() for values in self._columns)
-        return hashlib.sha256(content + self.clock.encode()).hexdigest()[:12]
+        return hashlib.sha256(content + b"".join(self._metadata.values())).hexdigest()[:12]
 
     def write(self, folder: str) -> str:
         """Write the table to a folder or an address, and return its name, which has the digest.
@@ -228,3 +228,13 @@ def load_batches(location: str) -> BatchTable:
     number, watermark_ms, arrival_ms, is_after_gap, records = (table[name].to_numpy() for name in _COLUMNS)
     clock, sources = metadata[_CLOCK].decode(), int(metadata[_SOURCES])
     return BatchTable(number, watermark_ms, arrival_ms, is_after_gap, records, clock, sources)
+
+
+@lru_cache(maxsize=8)
+def load_watermarks(location: str, late_by: LateBy, undecided: Undecided | None) -> GivenWatermarks:
+    """Return the watermarks of the table at a path or an address, as records meet them.
+
+    Raises:
+        StorageError: when it cannot be read.
+    """
+    return load_batches(location).watermarks(late_by, undecided)
