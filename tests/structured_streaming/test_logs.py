@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from tests.structured_streaming.recorded import JOBS, checkpoint_of, progress_of
 
@@ -46,6 +47,57 @@ def test_an_event_log_has_the_reports_of_a_query(tmp_path: Path) -> None:
     (tmp_path / "eventlog").write_text("".join(f"{json.dumps(event)}\n" for event in events))
 
     assert read_progress(str(tmp_path / "eventlog"), Stores()).batches == progress_of("orders").batches
+
+
+@pytest.mark.parametrize(("suffix", "codec"), [("", None), (".zstd", "zstd"), (".gz", "gzip")])
+def test_a_folder_of_reports_is_read_in_its_order(tmp_path: Path, suffix: str, codec: str | None) -> None:
+    """As Spark writes an event log: `events_10` comes after `events_2`, and the last file is being written."""
+    lines = (JOBS / "orders/progress.jsonl").read_text().splitlines()
+    folder = tmp_path / "eventlog_v2_app-1"
+    folder.mkdir()
+    (folder / "appstatus_app-1.inprogress").write_text("")
+    again = json.dumps(json.loads(lines[0]) | {"numInputRows": 0})
+    parts = {2: [again, *lines[1:10]], 10: [lines[0], *lines[10:]]}
+    for number, part in parts.items():
+        content = "".join(f"{line}\n" for line in part).encode() + b'{"batchId": 99, "sour'
+        with pa.OSFile(str(folder / f"events_{number}_app-1{suffix}"), "wb") as file:
+            stream = pa.CompressedOutputStream(file, codec) if codec else file
+            stream.write(content)
+            stream.close()
+
+    assert read_progress(str(folder), Stores()).batches == progress_of("orders").batches
+
+
+def test_a_compressed_log_is_read_as_far_as_it_goes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    lines = (JOBS / "orders/progress.jsonl").read_text().splitlines()
+    parts = ["".join(f"{line}\n" for line in part).encode() for part in (lines[:20], lines[20:])]
+    frames = [pa.compress(part, "zstd", asbytes=True) for part in parts]
+    path = tmp_path / "eventlog.zstd"
+    path.write_bytes(frames[0] + frames[1][: len(frames[1]) // 2])
+
+    read = read_progress(str(path), Stores())
+
+    assert read.batches == progress_of("orders").batches[: len(read.batches)]
+    assert len(read.batches) >= 18
+    assert f"the log is not complete, and read as far as it goes: {path}" in caplog.text
+
+
+def test_a_log_of_a_codec_that_only_spark_reads_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "eventlog.lz4").write_bytes(b"LZ4Block")
+
+    with pytest.raises(SpecError, match="cannot read the event log, which is compressed by lz4: "):
+        read_progress(str(tmp_path / "eventlog.lz4"), Stores())
+
+
+def test_reports_of_other_queries_of_the_application_are_left_out(tmp_path: Path) -> None:
+    lines = (JOBS / "orders/progress.jsonl").read_text().splitlines()
+    others = [json.dumps(json.loads(line) | {"id": "another", "batchId": 7}) for line in lines]
+    (tmp_path / "progress.jsonl").write_text("\n".join([*lines, *others]))
+    (own,) = progress_of("orders").query_ids
+
+    assert read_progress(str(tmp_path / "progress.jsonl"), Stores(), own).batches == progress_of("orders").batches
+    with pytest.raises(SpecError, match="no progress report of a streaming query third; those of another one are"):
+        read_progress(str(tmp_path / "progress.jsonl"), Stores(), "third")
 
 
 def test_a_report_of_an_idle_time_is_no_batch(tmp_path: Path) -> None:

@@ -48,7 +48,9 @@ class JobLogs:
             known = [each for each in kept.values() if each]
             checkpoints = [address for address in self.checkpoints if kept[address] is None]
             live = [read_checkpoint(address, stores) for address in checkpoints if self._is_there(address, kept)]
-            live += [read_progress(location, stores) for location in self.reports]
+            ids = {query_id for each in (*known, *live) for query_id in each.query_ids}
+            query_id = next(iter(ids)) if len(ids) == 1 else None
+            live += [read_progress(location, stores, query_id) for location in self.reports]
             if not live:
                 return require_sound(merge_logs(known))
             found = require_sound(merge_logs(live))

@@ -71,8 +71,9 @@ def keep_batches(checkpoint: str, folder: str, progress: Sequence[str] = ()) -> 
         StorageError: when a store cannot be read or written.
     """
     stores = Stores.from_environment()
-    logs = [read_checkpoint(checkpoint, stores), *(read_progress(location, stores) for location in progress)]
-    log = require_sound(merge_logs(logs))
+    written = read_checkpoint(checkpoint, stores)
+    query_id = next(iter(written.query_ids), None)
+    log = require_sound(merge_logs([written, *(read_progress(each, stores, query_id) for each in progress)]))
     known = read_kept(folder, stores, since=log.batches[0].number)
     merged, new = add_to_kept(log, known, folder, stores)
     begin = merged.batches[0].number if known else 0
