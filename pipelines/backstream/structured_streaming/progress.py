@@ -136,14 +136,9 @@ def _parse_report(report: Mapping[str, Any]) -> Batch:
     ends = {str(number): _parse_end(source["endOffset"]) for number, source in enumerate(report["sources"])}
     began_ms = epoch_ms(datetime.fromisoformat(report["timestamp"])) if report.get("timestamp") else 0
     known = {name: end for name, end in ends.items() if end is not None}
-    records = report.get("numInputRows")
-    return Batch(
-        report["batchId"],
-        watermark_ms,
-        known,
-        began_ms=began_ms,
-        records=records if isinstance(records, int) else None,
-    )
+    counts = [source.get("numInputRows") for source in report["sources"]]  # an event log has no sum of them
+    records = sum(counts) if all(isinstance(count, int) for count in counts) else None
+    return Batch(report["batchId"], watermark_ms, known, began_ms=began_ms, records=records)
 
 
 def _parse_end(end: Any) -> Offset | None:
