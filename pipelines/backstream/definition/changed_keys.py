@@ -25,9 +25,10 @@ _NO_EFFECT = (
     "backfill",
     "source.path",
     "publish",
-    "watermark.batches",
 )
 """Keys without an effect on values; the mode of a run is in its plan."""
+_BATCHES = "watermark.batches"
+"""The table of a job's batches, which gets another name with each batch; it is no rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class ChangedKeys:
         changed = sorted(_list_changed_keys(old, new))
         return cls(
             tuple(key for key in changed if not _has_prefix(key, (*_POLICY, *_NO_EFFECT))),
-            tuple(key for key in changed if _has_prefix(key, _POLICY) and not _has_prefix(key, _NO_EFFECT)),
+            tuple(key for key in changed if _has_prefix(key, _POLICY) and key != _BATCHES),
         )
 
     def of_mode(self, mode: Mode) -> tuple[str, ...]:
