@@ -35,7 +35,6 @@ from backstream.source.prepared import (
 from backstream.source.raw_files import RawFile, list_raw_files
 from backstream.source.raw_types import require_columns_of_files
 from backstream.text import text_logger
-from backstream.workflow.inputs.job_batches import JobBatches
 from backstream.workflow.inputs.prepared_batches import PreparedFiles, prepare_batches
 from backstream.workflow.inputs.raw_source import RawSource, copy_source, must_convert
 from backstream.workflow.inputs.side_inputs import load_side_inputs, pin_side_inputs
@@ -111,7 +110,11 @@ def _prepare_single_source(request: _Request, *, is_needed: bool) -> PreparedFil
     with prepared.lock(), RawSource.open(definition, home, where) as listed:
         pinned = pin_side_inputs(definition, home, where)
         source = listed.settle(lambda files: prepared.find_changes(files, pinned).new_files)
-        job = JobBatches.load(definition, home, source.files, where)
+        job = None
+        if definition.watermark.job_logs:
+            from backstream.workflow.inputs.job_batches import JobBatches  # other sources need no such import
+
+            job = JobBatches.load(definition, home, source.files, where)
         changes = prepared.find_changes(source.files, pinned, job.is_current if job else lambda _: True)
         listing, files = _choose_files(source, changes.new_files, request.needed, prepared.folder)
         prepared.remove_drafts()

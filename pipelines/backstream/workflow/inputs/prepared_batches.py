@@ -19,7 +19,6 @@ from backstream.runs.input_files import InexactNumbers, SkippedFile
 from backstream.source.folder_periods import FolderPeriods
 from backstream.source.prepared import BatchCounts, PreparedBatch, PreparedSource, split_into_batches
 from backstream.source.raw_files import RawFile
-from backstream.workflow.inputs.job_batches import JobBatches
 from backstream.workflow.inputs.raw_source import RawSource
 from backstream.workflow.inputs.side_inputs import LoadedInputs
 from backstream.workflow.runners import Runner
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from backstream.chunks.preparation.native_files import NativeFiles
     from backstream.chunks.preparation.settings import Preparation
     from backstream.spark.preparation.raw_records import DamagedFileError
+    from backstream.workflow.inputs.job_batches import JobBatches
 
 _AT_ONCE = 2
 """Number of batches that are prepared at the same time: one is read while Spark plans the other."""

@@ -31,7 +31,6 @@ from backstream.source.files import list_source_files
 from backstream.source.footers import load_footers
 from backstream.source.key_index import KeyIndex
 from backstream.source.prepared import PreparedSource
-from backstream.structured_streaming.batch_table import load_batches
 from backstream.workflow.late_data.affected_rows import find_affected_rows
 from backstream.workflow.late_data.changed_files import (
     ChangedFiles,
@@ -248,6 +247,8 @@ def _find_emitted_days(
         or not (former and latest)
     ):
         return
+    from backstream.structured_streaming.batch_table import load_batches  # other datasets need no such import
+
     assert not isinstance(window, Session)  # noqa: S101 - a definition with a job has none
     first_ms, last_ms = (load_batches(batches).emitted_until_ms for batches in (former, latest))
     ends_ms = Interval(first_ms + 1, max(last_ms, first_ms) + 1)
