@@ -20,7 +20,8 @@ from backstream.eventtime.watermark_merging import SplitWatermarkMultiplexer, St
 from backstream.eventtime.watermark_sources import compute_watermarks
 from backstream.eventtime.watermarks import Watermarks
 
-KINDS = [kind for kind in StrategyKind if kind not in (StrategyKind.CUSTOM, StrategyKind.PER_SOURCE)]
+_NOT_UNITED = (StrategyKind.CUSTOM, StrategyKind.PER_SOURCE, StrategyKind.STRUCTURED_STREAMING)
+KINDS = [kind for kind in StrategyKind if kind not in _NOT_UNITED]
 INTERVALS_MS = [0, 1, 7, 50]
 
 

@@ -54,7 +54,11 @@ def test_a_watermark_in_words(said: dict[str, Any], text: str) -> None:
 
 
 def test_every_strategy_and_emission_has_words() -> None:
-    own = {StrategyKind.PUNCTUATED: {"marker": "true"}, StrategyKind.CUSTOM: {"class": "mine:Own"}}
+    own = {
+        StrategyKind.PUNCTUATED: {"marker": "true"},
+        StrategyKind.CUSTOM: {"class": "mine:Own"},
+        StrategyKind.STRUCTURED_STREAMING: {"checkpoint": "/jobs/clicks"},
+    }
     for strategy in set(StrategyKind) - {StrategyKind.PER_SOURCE}:
         assert watermark_text(WatermarkSection.model_validate({"strategy": strategy, **own.get(strategy, {})}))
     for emission in EmissionModel:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
@@ -21,7 +21,7 @@ Longs = npt.NDArray[np.int64]
 class BatchLookup:
     """The ends of the batches of a log in one of its sources; the row of a batch is its place in the log."""
 
-    log: BatchLog
+    batch_log: BatchLog
     source: str
     _ends_by_partition: dict[str, Longs] = field(default_factory=dict)
 
@@ -32,7 +32,7 @@ class BatchLookup:
         Raises:
             SpecError: when the query has no such source, or several.
         """
-        names = sorted({name for batch in log.batches for name in batch.ends})
+        names = log.source_names
         if source is None and len(names) > 1:
             known = ", ".join(names)
             msg = f"watermark.source is missing: the query reads {len(names)} sources, {known} ({log.place})"
@@ -45,7 +45,7 @@ class BatchLookup:
     @property
     def reads_files(self) -> bool:
         """Return whether the source is one of files."""
-        return self.source in self.log.files
+        return self.source in self.batch_log.files
 
     def find_topic(self, topic: str | None) -> str:
         """Return the topic of the source: the given one, or the only one.
@@ -53,17 +53,18 @@ class BatchLookup:
         Raises:
             SpecError: when the source has no such topic, or several.
         """
-        ends = [batch.ends.get(self.source, {}) for batch in self.log.batches]
-        topics = sorted({name for end in ends for name, value in end.items() if isinstance(value, Mapping)})
+        topics = self.batch_log.topics_of(self.source)
         if not topics:
-            raise SpecError(self._describe_source(next((end for end in ends if end), {})))
+            ends = (batch.ends.get(self.source, {}) for batch in self.batch_log.batches)
+            raise SpecError(self._describe_source(next(filter(None, ends), {})))
         if topic is None and len(topics) == 1:
             return topics[0]
         if topic in topics:
             return topic
         known = ", ".join(topics)
         problem = "is missing" if topic is None else f"is {topic!r}"
-        msg = f"watermark.topic {problem}, and the source {self.source} has the topics: {known} ({self.log.place})"
+        place = self.batch_log.place
+        msg = f"watermark.topic {problem}, and the source {self.source} has the topics: {known} ({place})"
         raise SpecError(msg)
 
     def _describe_source(self, end: Offset) -> str:
@@ -71,18 +72,18 @@ class BatchLookup:
         if "logOffset" in end:
             return (
                 f"the logs do not have the files that source {self.source} read; only a checkpoint has them"
-                f" ({self.log.place})\n\nhint: name it as watermark.checkpoint"
+                f" ({self.batch_log.place})\n\nhint: name it as watermark.checkpoint"
             )
         return (
             f"source {self.source} has an offset of another kind: {json.dumps(dict(end))[:200]}; known are"
-            f" those of files and of Kafka ({self.log.place})"
+            f" those of files and of Kafka ({self.batch_log.place})"
         )
 
     def find_rows_of_offsets(self, topic: str, partition: str, offsets: Longs) -> Longs:
         """Return the row of the first batch that ends after each offset; the number of batches if none does."""
         key = f"{topic}/{partition}"
         if key not in self._ends_by_partition:
-            ends = (batch.ends.get(self.source, {}).get(topic, {}) for batch in self.log.batches)
+            ends = (batch.ends.get(self.source, {}).get(topic, {}) for batch in self.batch_log.batches)
             self._ends_by_partition[key] = np.array([end.get(partition, 0) for end in ends], dtype=np.int64)
         # Ends never fall, and an end is the next offset to read.
         return np.searchsorted(self._ends_by_partition[key], offsets, side="right")
@@ -96,9 +97,9 @@ class BatchLookup:
             SpecError: when two paths share the same end with a file of the log.
         """
         ends = np.array(
-            [_own_number(batch.ends.get(self.source, {})) for batch in self.log.batches], dtype=np.int64
+            [_own_number(batch.ends.get(self.source, {})) for batch in self.batch_log.batches], dtype=np.int64
         )
-        listed = self.log.files.get(self.source, {})
+        listed = self.batch_log.files.get(self.source, {})
         found = self.match_files(paths)
         return {path: int(np.searchsorted(ends, listed[file], side="left")) for path, file in found.items()}
 
@@ -108,7 +109,7 @@ class BatchLookup:
         Raises:
             SpecError: when two paths share the same end with a file of the log.
         """
-        return _match_paths(list(paths), list(self.log.files.get(self.source, {})))
+        return _match_paths(list(paths), list(self.batch_log.files.get(self.source, {})))
 
 
 def _own_number(end: Offset) -> int:

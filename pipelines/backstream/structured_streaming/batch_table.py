@@ -79,7 +79,7 @@ class BatchTable:
         counts = [-1 if batch.records is None else batch.records for batch in log.batches]
         records = np.array(counts, dtype=np.int64)
         clock = uuid.uuid4().hex[:12]
-        own = cls(number, watermark_ms, _ascend(began_ms), is_after_gap, records, clock, _count_sources(log))
+        own = cls(number, watermark_ms, _ascend(began_ms), is_after_gap, records, clock, len(log.source_names))
         return (former and own._with_times_of(former)) or own
 
     @property
@@ -196,10 +196,6 @@ class BatchTable:
         if not (ascending_ms[places] == former.arrival_ms).all():
             return None
         return replace(self, arrival_ms=ascending_ms, clock=former.clock)
-
-
-def _count_sources(log: BatchLog) -> int:
-    return len({name for batch in log.batches for name in batch.ends})
 
 
 def _list_gaps(log: BatchLog) -> list[bool]:

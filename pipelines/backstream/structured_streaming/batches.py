@@ -82,6 +82,16 @@ class BatchLog:
         return next((number for number, end in ends if own is not None and own <= end["logOffset"]), None)
 
     @property
+    def source_names(self) -> list[str]:
+        """The sources of the query."""
+        return sorted({name for batch in self.batches for name in batch.ends})
+
+    def topics_of(self, source: str) -> list[str]:
+        """Return the topics of a source; none of a source of another kind."""
+        ends = (batch.ends.get(source, {}) for batch in self.batches)
+        return sorted({name for end in ends for name, value in end.items() if isinstance(value, Mapping)})
+
+    @property
     def gaps(self) -> list[range]:
         """The numbers of the batches that no log has, from 0 on."""
         numbers = [-1, *(batch.number for batch in self.batches)]

@@ -249,7 +249,7 @@ def _job_lines(evidence: Evidence, job: JobEvidence) -> Iterator[str]:
         doubt = "; no delay fits the event times" if evidence.sample.is_complete else ""
         yield _with_comment('# delay = "10m"', f"that of withWatermark, which a plan checks{doubt}")
     yield _with_comment('# late_by = "own_batch"', "if the job ran with Spark 3.3 or older")
-    if job.log.gaps:
+    if job.batch_log.gaps:
         yield _with_comment('# undecided = "count"', 'or "drop": what happens to undecided records')
     yield ""
     yield "[backfill]"

@@ -66,7 +66,7 @@ class JobEvidence:
     """The logs of a job, and the sources of its query that may be the events, the likeliest first."""
 
     address: str
-    log: BatchLog
+    batch_log: BatchLog
     sources: tuple[JobSource, ...]
 
     @property
@@ -84,12 +84,12 @@ class JobEvidence:
     @property
     def source_names(self) -> list[str]:
         """Return the sources of the query."""
-        return _list_sources(self.log)
+        return self.batch_log.source_names
 
     @property
     def topics(self) -> list[str]:
         """Return the topics of the source that has read the events."""
-        return _list_topics(self.log, self.source.name)
+        return self.batch_log.topics_of(self.source.name)
 
     def with_source(self, source: JobSource) -> JobEvidence:
         """Return the job with the answer of the user for the source."""
@@ -108,7 +108,7 @@ class JobEvidence:
             greatest_ms[row] = max(time_ms or 0, greatest_ms.get(row, 0))  # for Spark, no time is 1970
         delays_ms = {
             greatest_ms[row] - two.watermark_ms
-            for row, (one, two) in enumerate(pairwise(self.log.batches))
+            for row, (one, two) in enumerate(pairwise(self.batch_log.batches))
             if row in greatest_ms and two.number == one.number + 1 and two.watermark_ms > one.watermark_ms
         }
         return delays_ms.pop() if len(delays_ms) == 1 and min(delays_ms) >= 0 else None
@@ -131,7 +131,7 @@ def examine_job(
     stores = Stores.from_environment()
     log = require_sound(read_kept(address, stores) or read_checkpoint(address, stores))
     sources = [
-        source for name in _list_sources(log) for source in _read_sources(log, name, archive, sample, position)
+        source for name in log.source_names for source in _read_sources(log, name, archive, sample, position)
     ]
     if not sources:
         ends = {name: dict(end) for name, end in log.batches[-1].ends.items()}
@@ -164,7 +164,7 @@ def _read_sources(
         example = next(iter(matched.values()), "")
         yield JobSource(name, "", rows, len(found), len(paths), equal_names, example)
         return
-    for topic in _list_topics(log, name):
+    for topic in log.topics_of(name):
         found_rows = _find_rows(lookup, topic, position) if position else repeat(_UNREAD, len(sample.records))
         known = [_known_row(log, row) for row in found_rows]
         yield JobSource(name, topic, known, sum(row != _UNREAD for row in known), len(known))
@@ -182,26 +182,17 @@ def _known_row(log: BatchLog, row: int) -> int:
     return row if row < len(log.batches) else _UNREAD
 
 
-def _list_sources(log: BatchLog) -> list[str]:
-    return sorted({name for batch in log.batches for name in batch.ends})
-
-
-def _list_topics(log: BatchLog, source: str) -> list[str]:
-    ends = [batch.ends.get(source, {}) for batch in log.batches]
-    return sorted({topic for end in ends for topic, value in end.items() if isinstance(value, dict)})
-
-
 def job_lines(job: JobEvidence) -> Iterator[str]:
     """Yield lines that show the known batches of a job, their watermarks, and its sources."""
-    batches = job.log.batches
+    batches = job.batch_log.batches
     yield f"known: {batch_numbers_text([batch.number for batch in batches])}"
-    for numbers in job.log.gaps:
+    for numbers in job.batch_log.gaps:
         yield f"lost: {lost_batches_text(numbers)}"
-    if undecided := BatchTable.from_log(job.log).undecided_ends():
+    if undecided := BatchTable.from_log(job.batch_log).undecided_ends():
         last_ms = max(ends_ms.end_ms for ends_ms in undecided.values()) - 1
         yield f"records may be undecided in windows that end until {instant_text(last_ms)}"
     first, last = (instant_text(batch.watermark_ms) for batch in (batches[0], batches[-1]))
     yield f"watermark: {first} to {last}"
-    if job.log.policy:
-        yield f"policy of several watermarks: {job.log.policy}"
+    if job.batch_log.policy:
+        yield f"policy of several watermarks: {job.batch_log.policy}"
     yield from map(str, job.sources)
