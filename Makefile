@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint test test-all suite conformance mutants matrix image kubernetes engines accept bench
+.PHONY: help setup demo lint test test-all test-long suite conformance mutants matrix image kubernetes engines accept bench
 
 # bin/setup links .tools/java when the Java that Spark would take by itself is missing or too old.
 java := test ! -x .tools/java/bin/java || export JAVA_HOME="$$PWD/.tools/java";
@@ -28,10 +28,13 @@ lint: setup ## Style, format, types and layers
 	.venv/bin/lint-imports --no-logo
 
 test: ## The tests that take seconds, lint beside them (ARGS="-k word" is handed to pytest)
-	@$(MAKE) --no-print-directory --jobs 2 lint suite MARKS="not e2e and not slow and not engines and not image"
+	@$(MAKE) --no-print-directory --jobs 2 lint suite MARKS="not e2e and not slow and not long and not engines and not image"
 
-test-all: ## All tests, lint beside them (ARGS="-m e2e": those with Airflow, clusters, browsers)
-	@$(MAKE) --no-print-directory --jobs 2 lint suite MARKS="not image"
+test-all: ## Each kind of test, and lint (ARGS="-m e2e": those with Airflow, clusters, browsers)
+	@$(MAKE) --no-print-directory --jobs 2 lint suite MARKS="not long and not image"
+
+test-long: ## What repeats a test with other seeds, forms, or stories (ARGS="tests/e2e")
+	@$(MAKE) --no-print-directory suite MARKS=long
 
 suite: setup
 	@$(java) $(pytest) -m "$(MARKS)" $(ARGS)

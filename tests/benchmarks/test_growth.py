@@ -82,6 +82,7 @@ def test_what_runs_in_a_history_is_forgotten_even_if_who_measured_was_killed(fol
     assert list(place.home.path.glob("*.kept")) == []
 
 
+@pytest.mark.long
 def test_each_command_is_measured_over_each_shape(folder: Path) -> None:
     said: list[str] = []
 

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.slow
 TOY = ["--only", "job", "--rows", "3000", "--rounds", "1", "--heap", "1g"]
 
 
+@pytest.mark.long
 def test_jobs_at_toy_size_write_the_same_rows_as_the_script(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -43,6 +43,8 @@ FIRST_PAINT = """new Promise(tell => new PerformanceObserver(list => {
   for (const each of list.getEntriesByName("first-contentful-paint")) tell(each.startTime);
 }).observe({type: "paint", buffered: true}))"""
 
+WIDTHS = [(1440, "light"), (390, "dark")]
+"""The widths at which people read, and the scheme of each."""
 Opened = Callable[..., "Page"]
 
 
@@ -196,12 +198,15 @@ def test_on_a_phone_each_run_shows_all_of_its_values_with_their_names(opened: Op
     assert rows.count() >= 6 + len(WAITING)  # tests of other files start more on the same server
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (390, "dark"), (1440, "dark"), (390, "light")])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [*WIDTHS, *(pytest.param(*each, marks=pytest.mark.long) for each in [(1440, "dark"), (390, "light")])],
+)
 def test_every_page_fits_and_is_accessible(opened: Opened, width: int, scheme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     page = still(opened, "overview", scheme=scheme, width=width)
     # Only colors depend on the scheme, and only the rest on the width.
-    is_whole = (width, scheme) in ((1440, "light"), (390, "dark"))
+    is_whole = (width, scheme) in WIDTHS
     rules = {} if is_whole else {"runOnly": ["color-contrast"]}
     found = []
     for address in (*shown_pages(), *PAGES.values()):
@@ -221,7 +226,7 @@ FOCUSED = """() => {
 }""".replace("TABBABLE", TABBABLE)
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (390, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), WIDTHS)
 def test_every_control_is_reached_by_the_tab_key_and_shows_its_focus(
     opened: Opened, width: int, scheme: str
 ) -> None:

@@ -130,8 +130,14 @@ RANDOM = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", RANDOM)
-@pytest.mark.parametrize("engine", ["native", "spark"])
+@pytest.mark.parametrize(
+    ("engine", "kind"),
+    [
+        *(("native", kind) for kind in RANDOM),
+        ("spark", "streams"),
+        *(pytest.param("spark", kind, marks=pytest.mark.long) for kind in [*RANDOM][1:]),
+    ],
+)
 def test_a_run_agrees_with_the_reference_on_random_streams(spark: SparkSession, engine: str, kind: str) -> None:
     new_case, seed, number = RANDOM[kind]
     chance = random.Random(seed)  # noqa: S311 - cases, not secrets

@@ -19,7 +19,7 @@ def test_all_records_tell_one_story_after_each_step(ask: Ask) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 4, 8])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (4, 8))])
 def test_all_records_tell_one_story_after_random_steps(ask: Ask, seed: int) -> None:
     steps = ask("people", "17", "30", str(seed))
     assert steps["steps"] > 400

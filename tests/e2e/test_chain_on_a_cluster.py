@@ -70,6 +70,7 @@ def require_reference(plan: Plan, kind: str) -> None:
     )
 
 
+@pytest.mark.long
 def test_a_worker_that_does_not_see_the_state_folder_ends_the_job_before_any_work(tmp_path: Path) -> None:
     require_mount_namespaces()
     plan = plan_in(tmp_path, "tumbling")

@@ -246,6 +246,7 @@ def test_ctrl_c_ends_the_demo_and_everything_it_has_started(stopped: Demo) -> No
     assert stopped.text.splitlines()[-1] == "stopping   Airflow"
 
 
+@pytest.mark.long
 def test_a_second_run_has_nothing_to_do_and_shows_the_same_rows(stopped: Demo) -> None:
     second = started(stopped.home, "second", BACKSTREAM_DEMO_EXIT="1")
     assert second.process.wait(LIMIT_S) == 0, second.text
@@ -255,6 +256,7 @@ def test_a_second_run_has_nothing_to_do_and_shows_the_same_rows(stopped: Demo) -
     assert fates_of(second.text) == fates_of(stopped.text)
 
 
+@pytest.mark.long
 def test_a_run_that_fails_ends_the_demo_with_the_reason(stopped: Demo, tmp_path: Path) -> None:
     text = FLIGHTS.read_text(encoding="utf-8")
     (tmp_path / "flights.toml").write_text(text.replace("max(dep_delay)", "max(no_such_column)"))

@@ -188,6 +188,7 @@ def test_the_error_of_a_failed_job_is_the_sentence_of_its_driver(service: Servic
     assert "job run " in message
 
 
+@pytest.mark.long
 def test_a_cancelled_task_cancels_its_job_run_and_a_retry_publishes(service: Service) -> None:
     plan = plan_days(service.folder, "cancelled")
     with task(service, plan) as (process, result):

@@ -61,6 +61,7 @@ def write_objects(s3: Store, folder: Path) -> str:
     return f"s3://{BUCKET}/archive"
 
 
+@pytest.mark.long
 def test_a_run_needs_no_shared_folder_and_survives_its_executors_and_driver(
     tmp_path: Path, s3: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,6 +90,7 @@ def states(api: AirflowApi, run_id: str) -> dict[str, str]:
     return {task["task_id"]: task["state"] for task in api.task_instances(DAG_ID, run_id)}
 
 
+@pytest.mark.long
 def test_tasks_and_pages_need_no_common_disk(
     tmp_path: Path, s3: Store, stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:

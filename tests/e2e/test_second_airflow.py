@@ -37,6 +37,7 @@ def served(folder: Path, name: str) -> Iterator[Site]:
         site.http.close()
 
 
+@pytest.mark.long
 def test_a_run_of_another_airflow_with_the_same_id_is_another_run(tmp_path: Path) -> None:
     for name in ("definitions", "suites", "home"):
         (tmp_path / name).mkdir()

@@ -66,7 +66,7 @@ def jars() -> Sequence[Path]:
 
 def without_spark() -> dict[str, str]:
     """Return the environment without the Spark of the project, which a test of this process may have started."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
+    return {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
 
 
 def write_orders(folder: Path, days: int = 4, count: int = 600) -> None:

@@ -17,7 +17,7 @@ from backstream.errors import ConflictError
 pytestmark = pytest.mark.engines
 Record = Callable[[str, str, str], None]
 ORDERS = "backstream.backstream.orders"
-SECONDS = 60
+SECONDS = 40
 TIMES = ", ".join(f"window_{name} + make_interval(0, 0, 0, {{days}})" for name in ("start", "end"))
 ADD = f"INSERT INTO {ORDERS} SELECT {TIMES}, * EXCEPT (window_start, window_end) FROM {ORDERS} WHERE {{day}}"
 FIRST, SECOND = (f"window_start >= '2024-03-0{day}' AND window_start < '2024-03-0{day + 1}'" for day in (1, 2))

@@ -35,7 +35,8 @@ def test_make_alone_lists_what_it_can_do_by_sections() -> None:
         "Develop",
         "  make lint        Style, format, types and layers",
         '  make test        The tests that take seconds, lint beside them (ARGS="-k word" is handed to pytest)',
-        '  make test-all    All tests, lint beside them (ARGS="-m e2e": those with Airflow, clusters, browsers)',
+        '  make test-all    Each kind of test, and lint (ARGS="-m e2e": those with Airflow, clusters, browsers)',
+        '  make test-long   What repeats a test with other seeds, forms, or stories (ARGS="tests/e2e")',
         '  make conformance All recordings of Flink on the path of a run (ARGS="--engine spark": on Spark)',
         '  make mutants     Changes of the code that a recording of Flink must notice (ARGS="sessions")',
         '  make matrix      Publish by the wheel with each Python and Airflow (ARGS="--airflow 3.2 --spark 4.0")',
@@ -62,12 +63,15 @@ def test_make_test_prepares_lints_and_runs_the_tests_that_take_seconds() -> None
         ".venv/bin/mypy",
         ".venv/bin/lint-imports --no-logo",
     ]
-    assert last.split(";")[-1].strip() == f'{PYTEST} -m "not e2e and not slow and not engines and not image"'
+    assert (
+        last.split(";")[-1].strip()
+        == f'{PYTEST} -m "not e2e and not slow and not long and not engines and not image"'
+    )
 
 
 def test_make_test_all_runs_the_tests_that_the_arguments_name() -> None:
     *_, last = make("--dry-run", "test-all", "ARGS=-m e2e")
-    assert last.split(";")[-1].strip() == f'{PYTEST} -m "not image" -m e2e'
+    assert last.split(";")[-1].strip() == f'{PYTEST} -m "not long and not image" -m e2e'
 
 
 def test_make_demo_passes_on_that_it_is_to_end_by_itself() -> None:
@@ -75,11 +79,11 @@ def test_make_demo_passes_on_that_it_is_to_end_by_itself() -> None:
     assert last.split(";")[-1].strip() == "BACKSTREAM_DEMO_EXIT=1 .venv/bin/python -m demo"
 
 
-def test_continuous_integration_runs_every_test() -> None:
+def test_continuous_integration_runs_every_kind_of_test() -> None:
     script = (REPOSITORY / ".ci" / "run").read_text(encoding="utf-8")
     assert "make test-all" in script.splitlines()
     *_, last = make("--dry-run", "test-all")
-    assert last.split(";")[-1].strip() == f'{PYTEST} -m "not image"'
+    assert last.split(";")[-1].strip() == f'{PYTEST} -m "not long and not image"'
 
 
 def unknown_commands(text: str, known: frozenset[str]) -> Iterator[str]:

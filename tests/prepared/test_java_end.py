@@ -39,7 +39,16 @@ RANGE = ("--since", "2024-03-01", "--until", "2024-03-02")
     ("key", "setting"),
     [("source.where", f'where = "{EXIT} is null"'), ("source.derive.d", f'derive = {{ d = "{EXIT}" }}')],
 )
-@pytest.mark.parametrize("command", [("run", *RANGE), ("preview", *RANGE), ("check", "--sample", "5")])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("run", *RANGE),
+        *(
+            pytest.param(command, marks=pytest.mark.long)
+            for command in (("preview", *RANGE), ("check", "--sample", "5"))
+        ),
+    ],
+)
 def test_the_end_of_java_is_one_sentence(tmp_path: Path, key: str, setting: str, command: tuple[str, ...]) -> None:
     (tmp_path / "in").mkdir()
     rows = [{"at": f"2024-03-01T0{n}:00:00Z", "n": n} for n in range(1, 4)]

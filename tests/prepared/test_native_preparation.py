@@ -131,7 +131,9 @@ def test_native_rows_equal_those_of_spark_and_unusual_lines_are_left_to_it(
     assert min(random["native"], random["lines"]) > 30, random
 
 
-@pytest.mark.parametrize("name", csv_inputs.FORMS)
+@pytest.mark.parametrize(
+    "name", ["usual", *(pytest.param(name, marks=pytest.mark.long) for name in [*csv_inputs.FORMS][1:])]
+)
 def test_native_rows_of_csv_equal_those_of_spark(name: str, spark: SparkSession, tmp_path: Path) -> None:
     form, folder, paths = csv_inputs.FORMS[name], tmp_path / "data", list[str]()
     folder.mkdir()

@@ -64,7 +64,7 @@ SHORT = [
     *((source, "auto", 1, 12) for source in SOURCES[::3]),
     *((source, "auto", 1, 8) for source in TABLES[::3]),
 ]
-"""Some of the sources, for `make test`; `LONG` has all of them."""
+"""Some of the sources; `LONG`, for `make test-long`, has all of them."""
 LONG = [
     *(
         (source, engine, 2, 40)
@@ -77,7 +77,7 @@ LONG = [
 
 @pytest.mark.parametrize(
     ("source", "engine", "seed", "count"),
-    [*SHORT, *(pytest.param(*case, marks=pytest.mark.slow) for case in LONG)],
+    [*SHORT, *(pytest.param(*case, marks=pytest.mark.long) for case in LONG)],
 )
 def test_each_record_of_a_random_file_is_read_or_counted(
     spark: SparkSession, tmp_path: Path, source: Source, engine: str, seed: int, count: int
@@ -137,7 +137,7 @@ def require_refusal(error: BackstreamError, place: Path) -> None:
     ("source", "seed", "count"),
     [
         *((source, 5, 3) for source in (*SOURCES[::4], *TABLES[1::4])),
-        *(pytest.param(source, 6, 8, marks=pytest.mark.slow) for source in (*SOURCES, *TABLES)),
+        *(pytest.param(source, 6, 8, marks=pytest.mark.long) for source in (*SOURCES, *TABLES)),
     ],
 )
 def test_a_check_counts_the_records_of_random_files(
@@ -188,7 +188,7 @@ def in_milliseconds(rows: Counter[Row]) -> Counter[Row]:
     ("source", "seed", "count"),
     [
         *((source, 7, 15) for source in (*SOURCES[::3], *TABLES[::3])),
-        *(pytest.param(source, 8, 30, marks=pytest.mark.slow) for source in (*SOURCES, *TABLES)),
+        *(pytest.param(source, 8, 30, marks=pytest.mark.long) for source in (*SOURCES, *TABLES)),
     ],
 )
 def test_init_writes_a_definition_of_a_random_file_or_refuses_it(

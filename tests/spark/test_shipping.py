@@ -68,6 +68,7 @@ def bare_python(tmp_path: Path) -> dict[str, str]:
     return environment | {"PYSPARK_PYTHON": python}
 
 
+@pytest.mark.long
 def test_a_custom_generator_runs_on_executors_without_its_package(
     tmp_path: Path, bare_python: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,6 +105,7 @@ def test_a_process_function_runs_on_executors_that_have_nothing_of_it(
     assert (file.rows, file.records) == (3, 3)
 
 
+@pytest.mark.long
 def test_sessions_that_lateness_touched_are_played_on_executors_that_have_nothing_of_it(
     tmp_path: Path, bare_python: dict[str, str]
 ) -> None:
