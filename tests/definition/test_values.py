@@ -62,7 +62,7 @@ def test_a_duration_is_within_what_makes_sense(lines: Lines, said: str) -> None:
             {"watermark.strategy": '"bounded"'},
             (
                 "watermark.strategy must be 'none', 'monotonous', 'bounded_out_of_orderness', 'punctuated', "
-                "'time_lag', 'custom' or 'structured_streaming', got 'bounded'"
+                "'time_lag', 'custom', 'flink_sql' or 'structured_streaming', got 'bounded'"
             ),
         ),
         (
@@ -270,6 +270,17 @@ BOUNDED_INSTEAD = "got 5s: set strategy to 'bounded_out_of_orderness'"
                 ("finished_partitions", '"release"'),
                 ("idle_timeout", '"1m"'),
             )
+        ),
+        (
+            {"watermark.strategy": '"flink_sql"', "watermark.topology": '"operator"'},
+            (
+                "watermark topology = 'operator' is not possible with strategy = 'flink_sql': watermarks that an"
+                " operator of Flink's plan makes have other rules; those of a source, e.g., Kafka, are possible"
+            ),
+        ),
+        (
+            {"watermark.strategy": '"flink_sql"', "watermark.emit": '"micro_batch"'},
+            "watermark emit = 'micro_batch' is not possible with strategy = 'flink_sql': Flink has no batches",
         ),
         (
             {"source.arrival_time_unit": '"ms"'},

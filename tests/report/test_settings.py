@@ -44,6 +44,13 @@ SLOWEST = "minimum over all source partitions"
             f"time lag: clock time, less 2 min; emitted every 200 ms; {SLOWEST}",
         ),
         (
+            {"strategy": "flink_sql", "delay": "5s", "emit": "on_event"},
+            (
+                "of Flink SQL: greatest event time of each source partition, less 5 s; "
+                f"emitted at each record; {SLOWEST}"
+            ),
+        ),
+        (
             {"strategy": "custom", "class": "mine.lag:Smoothed", "kwargs": {"records": 50}},
             f"custom: mine.lag:Smoothed(records = 50); emitted every 200 ms; {SLOWEST}",
         ),

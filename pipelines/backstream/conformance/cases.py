@@ -26,7 +26,11 @@ _KINDS = {
     "bounded": StrategyKind.BOUNDED,
     "punctuated": StrategyKind.PUNCTUATED,
     "time_lag": StrategyKind.TIME_LAG,
+    "sql": StrategyKind.FLINK_SQL,
 }
+
+_NOT_YET = {"top": "top-N of windows", "time_zone": "windows in local time", "join": "joins of streams"}
+"""The parts of a case of Flink SQL that no definition can say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,9 @@ def parse_case(case: Mapping[str, Any]) -> Case:
         SpecError: when a setting is not allowed, as in Flink.
         UnsupportedCaseError: when backstream does not support the strategy, topology or window.
     """
+    for name, reason in _NOT_YET.items():
+        if name in case:
+            raise UnsupportedCaseError(reason)
     records = tuple(_parse_record(record) for record in case["records"])
     interval_ms = _or_default(case["strategy"].get("interval_ms"), 200)
     partitions = case.get("partitions", 1 + max((record.source_partition for record in records), default=0))
@@ -112,6 +119,9 @@ def parse_case(case: Mapping[str, Any]) -> Case:
 
 
 def _parse_emission(case: Mapping[str, Any], interval_ms: int) -> Emission:
+    if case.get("watermarks_by") == "assigner":
+        msg = "watermarks of Flink SQL that an operator of its plan makes"
+        raise UnsupportedCaseError(msg)
     drops_finished = case.get("partition_end") == "release"
     if case.get("topology") == "union":
         # The partitions of a recording have numbers, so the sources have numbers as names.
@@ -125,7 +135,7 @@ def _parse_emission(case: Mapping[str, Any], interval_ms: int) -> Emission:
         _topology(case.get("topology", "splits")),
         drops_finished,
         suppresses_final_when_idle=case.get("end_of_input") == "raw",
-        model=_emission_model(case.get("emission", "periodic")),
+        model=_emission_model(case["strategy"].get("emit") or case.get("emission", "periodic")),
     )
 
 

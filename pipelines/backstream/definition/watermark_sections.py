@@ -17,7 +17,7 @@ from pydantic.json_schema import SkipJsonSchema
 from backstream.definition.values import Instant, NonNegativeDuration, Section, Sql, UserCodeName
 from backstream.eventtime.emission import Emission, EmissionModel, Topology
 from backstream.eventtime.instants import duration_text
-from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
+from backstream.eventtime.watermark_generators import MAX_BASED, StrategyKind, WatermarkStrategy
 from backstream.structured_streaming.late_records import LateBy, Undecided
 
 _GENERATORS = [kind.value for kind in StrategyKind if kind is not StrategyKind.PER_SOURCE]
@@ -133,14 +133,28 @@ class WatermarkSection(Section):
         if self.kwargs and self.strategy is not StrategyKind.CUSTOM:
             msg = f"kwargs have no meaning with strategy = {self.strategy.value!r}"
             raise ValueError(msg)
-        if self.emit is not EmissionModel.TICK and self.strategy not in _MAX_BASED:
-            msg = f"emit = {self.emit.value!r} needs monotonous or bounded_out_of_orderness watermarks"
+        if self.emit is not EmissionModel.TICK and self.strategy not in MAX_BASED:
+            msg = f"emit = {self.emit.value!r} needs monotonous, bounded_out_of_orderness, or flink_sql watermarks"
             raise ValueError(msg)
+        if self.strategy is StrategyKind.FLINK_SQL:
+            self._require_handed_to_source()
         for key in _SPLIT_KEYS if self.emit is EmissionModel.MICRO_BATCH else ():
             if getattr(self, key) != type(self).model_fields[key].default:
                 msg = f"{key} has no meaning with emit = 'micro_batch', with one maximum of all partitions"
                 raise ValueError(msg)
         return self
+
+    def _require_handed_to_source(self) -> None:
+        """Check that watermarks of Flink SQL are those of a source; an operator of the plan has other rules."""
+        if self.topology is Topology.OPERATOR:
+            msg = (
+                "topology = 'operator' is not possible with strategy = 'flink_sql': watermarks that an operator of"
+                " Flink's plan makes have other rules; those of a source, e.g., Kafka, are possible"
+            )
+            raise ValueError(msg)
+        if self.emit is EmissionModel.MICRO_BATCH:
+            msg = "emit = 'micro_batch' is not possible with strategy = 'flink_sql': Flink has no batches"
+            raise ValueError(msg)
 
     def _require_keys_of_job(self) -> None:
         """Check the keys of a job of Structured Streaming, which other strategies do not have."""
@@ -189,9 +203,7 @@ _STRATEGY_KEYS = (
 """Key, the strategy that requires it, and the strategy for which it is optional."""
 
 
-_MAX_BASED = (StrategyKind.MONOTONOUS, StrategyKind.BOUNDED)
-
-DELAYED = (StrategyKind.BOUNDED, StrategyKind.PUNCTUATED, StrategyKind.TIME_LAG)
+DELAYED = (StrategyKind.BOUNDED, StrategyKind.FLINK_SQL, StrategyKind.PUNCTUATED, StrategyKind.TIME_LAG)
 """Strategies that use `watermark.delay`."""
 
 

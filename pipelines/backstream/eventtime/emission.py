@@ -9,6 +9,7 @@ from enum import StrEnum
 from backstream.errors import SpecError
 from backstream.eventtime.union import UnionSource, assign_partitions, common_strategy
 from backstream.eventtime.watermark_generators import (
+    MAX_BASED,
     StrategyKind,
     WatermarkStrategy,
 )
@@ -44,8 +45,7 @@ class EmissionModel(StrEnum):
     """
 
 
-_MAX_BASED_KINDS = (StrategyKind.MONOTONOUS, StrategyKind.BOUNDED)
-_BY_TICK_KINDS = (*_MAX_BASED_KINDS, StrategyKind.TIME_LAG, StrategyKind.NONE)
+_BY_TICK_KINDS = (*MAX_BASED, StrategyKind.TIME_LAG, StrategyKind.NONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Emission:
     sources: tuple[UnionSource, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.model is not EmissionModel.TICK and self.strategy.kind not in _MAX_BASED_KINDS:
+        if self.model is not EmissionModel.TICK and self.strategy.kind not in MAX_BASED:
             kind = self.strategy.kind.value
             msg = f"emission model {self.model.value} needs monotonous or bounded watermarks, got {kind}"
             raise SpecError(msg)
@@ -171,7 +171,7 @@ class Emission:
 
     @property
     def _are_maxima(self) -> bool:
-        return all(strategy.kind in _MAX_BASED_KINDS for strategy in self.strategies)
+        return all(strategy.kind in MAX_BASED for strategy in self.strategies)
 
     @property
     def source_names(self) -> list[str]:

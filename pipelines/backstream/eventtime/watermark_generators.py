@@ -26,8 +26,13 @@ class StrategyKind(StrEnum):
     PUNCTUATED = "punctuated"
     TIME_LAG = "time_lag"
     CUSTOM = "custom"
+    FLINK_SQL = "flink_sql"
     STRUCTURED_STREAMING = "structured_streaming"
     PER_SOURCE = "per_source"  # not in definitions: the sources of a union have their own rules
+
+
+MAX_BASED = (StrategyKind.MONOTONOUS, StrategyKind.BOUNDED, StrategyKind.FLINK_SQL)
+"""Strategies whose watermark is the greatest event time of a partition, less `bound_ms` and 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +73,13 @@ class WatermarkStrategy:
 
     @property
     def bound_ms(self) -> int:
-        """Distance of the watermark from the maximum event time, or from the clock."""
-        return 0 if self.kind is StrategyKind.MONOTONOUS else self.delay_ms
+        """Distance of the watermark from the maximum event time less 1, or from the clock.
+
+        `WATERMARK FOR t AS t - d` of Flink SQL takes no 1 away, so its distance is one less.
+        """
+        if self.kind is StrategyKind.MONOTONOUS:
+            return 0
+        return self.delay_ms - (self.kind is StrategyKind.FLINK_SQL)
 
 
 class WatermarkGenerator(Protocol):
@@ -360,8 +370,7 @@ def generator_factory(strategy: WatermarkStrategy) -> Callable[[], WatermarkGene
     kinds: dict[StrategyKind, Callable[[], WatermarkGenerator]] = {
         StrategyKind.NONE: _NoWatermarks,
         StrategyKind.PER_SOURCE: _NoWatermarks,  # each source has its own generators
-        StrategyKind.MONOTONOUS: lambda: _BoundedOutOfOrdernessWatermarks(0),
-        StrategyKind.BOUNDED: lambda: _BoundedOutOfOrdernessWatermarks(strategy.delay_ms),
+        **dict.fromkeys(MAX_BASED, lambda: _BoundedOutOfOrdernessWatermarks(strategy.bound_ms)),
         StrategyKind.PUNCTUATED: lambda: _PunctuatedWatermarks(strategy.delay_ms),
         StrategyKind.TIME_LAG: lambda: _TimeLagWatermarks(strategy.delay_ms),
     }

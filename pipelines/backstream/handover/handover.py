@@ -89,6 +89,7 @@ def _require_supported(plan: Plan, definition: Definition) -> None:
 
 _NOT_HANDED_OVER = {
     StrategyKind.CUSTOM: "the state of a custom watermark generator depends on each of its records",
+    StrategyKind.FLINK_SQL: "the operators of a Flink SQL job keep their state in a form of their own",
     StrategyKind.STRUCTURED_STREAMING: "a job of Structured Streaming continues from its own checkpoint",
 }
 """The strategies whose state no other job can get."""

@@ -114,6 +114,7 @@ def _strategy_text(section: WatermarkSection) -> str:
     return {
         StrategyKind.MONOTONOUS: "monotonous: each source partition delivers in order of event time",
         StrategyKind.BOUNDED: f"bounded out-of-orderness: events arrive at most {delay} out of order",
+        StrategyKind.FLINK_SQL: f"of Flink SQL: greatest event time of each source partition{less}",
         StrategyKind.PUNCTUATED: f"punctuated: event time of marked records{less} ({section.marker})",
         StrategyKind.TIME_LAG: f"time lag: clock time{less}",
         StrategyKind.CUSTOM: f"custom: {section.generator_class}({options})",

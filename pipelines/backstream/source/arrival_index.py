@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from backstream.eventtime.emission import Emission
 from backstream.eventtime.instants import HOUR_MS
 from backstream.eventtime.intervals import Interval
-from backstream.eventtime.watermark_generators import StrategyKind
+from backstream.eventtime.watermark_generators import MAX_BASED
 from backstream.eventtime.windows import FixedWindow
 from backstream.runs.plan import InputFile
 from backstream.storage.files import replace_file
@@ -70,7 +70,7 @@ def index_delay_ms(emission: Emission) -> int:
     If the index is exact for a union, all its sources have this distance.
     """
     strategy = emission.strategies[0]
-    return strategy.delay_ms if strategy.kind is StrategyKind.BOUNDED else 0
+    return strategy.bound_ms if strategy.kind in MAX_BASED else 0
 
 
 @dataclass(frozen=True, slots=True)
