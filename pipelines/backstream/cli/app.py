@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import errno
 import gc
-import logging
 import os
 import sys
 import tomllib
@@ -183,8 +182,6 @@ def start_command(
     ] = False,
 ) -> None:
     """Provide the settings of the project to the command, and warn about misspelt variables."""
-    # Py4J logs the traces of errors that it also raises, and uses the root logger for it.
-    logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)
     with report_errors():
         context.obj = provide_settings()
     for sentence in misspelt_variables():

@@ -43,6 +43,9 @@ _SETTINGS = {
     "spark.sql.dataFrameQueryContext.enabled": "false",
 }
 
+# Py4J logs the traces of errors that it also raises, e.g., of a Java that ended, and uses the root logger for it.
+logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)
+
 _QUERY_ERROR_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 _LOCAL_SETTINGS = {
