@@ -229,6 +229,7 @@ def test_two_dags_with_one_run_id_have_two_runs(site: Site) -> None:
     assert [row.status for row in site.rows("same")] == ["published", "published"]
 
 
+@pytest.mark.long
 def test_a_run_that_was_deleted_and_created_again_reads_all_files_and_a_cleared_one_keeps_its_plan(
     site: Site,
 ) -> None:

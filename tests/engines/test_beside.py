@@ -17,7 +17,7 @@ from backstream.errors import ConflictError
 pytestmark = pytest.mark.engines
 Record = Callable[[str, str, str], None]
 ORDERS = "backstream.backstream.orders"
-SECONDS = 40
+SECONDS = 60
 TIMES = ", ".join(f"window_{name} + make_interval(0, 0, 0, {{days}})" for name in ("start", "end"))
 ADD = f"INSERT INTO {ORDERS} SELECT {TIMES}, * EXCEPT (window_start, window_end) FROM {ORDERS} WHERE {{day}}"
 FIRST, SECOND = (f"window_start >= '2024-03-0{day}' AND window_start < '2024-03-0{day + 1}'" for day in (1, 2))
@@ -62,6 +62,7 @@ def _day(number: int) -> str:
     return f"timestamp '2024-03-01' + make_interval(0, 0, 0, {number})"
 
 
+@pytest.mark.long
 def test_both_publish_beside_each_other(orders: Orders, spark41: Spark, record: Record) -> None:
     [first] = spark41.rows(f"SELECT count(*) AS rows, sum(n) AS n FROM {ORDERS} WHERE {FIRST}")
     [second] = spark41.rows(f"SELECT count(*) AS rows, sum(n) AS n FROM {ORDERS} WHERE {SECOND}")
