@@ -30,7 +30,7 @@ _KINDS = {
 }
 
 _NOT_YET = {"top": "top-N of windows", "time_zone": "windows in local time", "join": "joins of streams"}
-"""The parts of a case of Flink SQL that no definition can say."""
+"""The parts of a case that no definition can say."""
 
 
 @dataclass(frozen=True, slots=True)
