@@ -164,7 +164,7 @@ def _join_watermarks(stream: EventFiles) -> DataFrame:
 
 
 def _sessions(events: DataFrame, window: Session, *, is_replay: bool) -> found_sessions.Sessions:
-    columns = SessionColumns.from_settings(window.gap_ms, ALLOWED_LATENESS_MS)
+    columns = SessionColumns.from_settings(window, ALLOWED_LATENESS_MS)
     sessions = found_sessions.find_sessions(events, KEYS, columns, AGGREGATES, is_replay=is_replay)
     if not is_replay:
         return sessions

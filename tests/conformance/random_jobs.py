@@ -10,6 +10,7 @@ from backstream.structured_streaming.rules import (
     BatchRecord,
     BatchWatermarks,
     JobWindows,
+    emit_sessions,
     emit_windows,
     update_windows,
 )
@@ -39,20 +40,30 @@ def recorded_job(rng: Random) -> dict[str, Any]:
         ]
         records += [(batch, each) for each in read]
         reads.append(read)
-    size_us = rng.choice((1, 5, 10)) * SECOND_US
-    windows = JobWindows(size_us, size_us // rng.choice((1, 1, 2, 5)), rng.choice((0, 0, 300_000)))
-    mode = rng.choice(("append", "append", "update"))
-    emit = emit_windows if mode == "append" else update_windows
+    size_us, is_session = rng.choice((1, 5, 10)) * SECOND_US, rng.random() < 0.5
+    own_batch &= not is_session  # a definition cannot have both
+    mode = "append" if is_session else rng.choice(("append", "append", "update"))
     read_records = [BatchRecord(each["id"], each["key"], each["ts_us"], batch) for batch, each in records]
-    rows = emit(read_records, BatchWatermarks(watermarks_ms, is_late_by_own=own_batch), windows)
-    query = {"size_us": windows.size_us, "slide_us": windows.slide_us, "offset_us": windows.offset_us}
+    watermarks = BatchWatermarks(watermarks_ms, is_late_by_own=own_batch)
+    if is_session:
+        rows = [*emit_sessions(read_records, watermarks, size_us)]
+        query = {"kind": "session", "gap_us": size_us}
+    else:
+        windows = JobWindows(size_us, size_us // rng.choice((1, 1, 2, 5)), rng.choice((0, 0, 300_000)))
+        rows = (emit_windows if mode == "append" else update_windows)(read_records, watermarks, windows)
+        query = {
+            "kind": "window",
+            "size_us": windows.size_us,
+            "slide_us": windows.slide_us,
+            "offset_us": windows.offset_us,
+        }
     return {
         "case": {
             "name": "random",
             "output_mode": mode,
             "conf": {"spark.sql.streaming.statefulOperator.allowMultiple": "false"} if own_batch else {},
             "sources": [{"name": "a", "kind": "partitions" if is_topic else "file", "delay_ms": 1}],
-            "query": {"kind": "window", **query},
+            "query": query,
             "steps": [{"batches": [{"a": read or None} for read in reads]}],
             "watermark_after_union": 0,  # the watermarks are not those of a delay
         },

@@ -72,7 +72,6 @@ def test_a_native_run_agrees_with_flink(
 
 JOBS = Path(__file__).parent / "spark" / "structured_streaming.jsonl"
 JOBS_UNSUPPORTED = {
-    "sessions, which a definition cannot have with a job of Structured Streaming",
     "windows that are not in whole milliseconds",
     "joins of streams",
     "deduplication",
@@ -85,15 +84,16 @@ JOBS_UNSUPPORTED = {
 @pytest.mark.parametrize("engine", ["native", "spark"])
 def test_a_run_agrees_with_jobs_of_structured_streaming(spark: SparkSession, engine: str) -> None:
     lines = list(load_cases([JOBS]))
-    is_run = [line["case"]["query"]["kind"] == "window" for line in lines]
-    assert sum(is_run) == 42
-    lines = [line for line, is_window in zip(lines, is_run, strict=True) if is_window or engine == "native"]
+    is_run = [line["case"]["query"]["kind"] in {"window", "session"} for line in lines]
+    assert sum(is_run) == 60
+    if engine == "spark":
+        lines = [line for line, has_windows in zip(lines, is_run, strict=True) if has_windows][::4]
 
-    tally = find_difference(lines if engine == "native" else lines[::4], run_engine(spark, engine))
+    tally = find_difference(lines, run_engine(spark, engine))
 
     assert tally.differ == []
     assert tally.unsupported.keys() <= JOBS_UNSUPPORTED
-    assert tally.agree == (37 if engine == "native" else 10)
+    assert tally.agree == (55 if engine == "native" else 14)
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from backstream.eventtime.duplicates import Identity
 from backstream.eventtime.instants import HOUR_MS, MIN_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import Fate, SourceClock
-from backstream.eventtime.windows import Tumbling
+from backstream.eventtime.windows import Session, Tumbling
 from backstream.native.database import open_database
 from backstream.native.sessions.queries import SessionQueries
 from backstream.native.sessions.task import BlockWatermarks, SessionTask, UnitTask
@@ -125,7 +125,7 @@ class Run:
         return UnitTask(
             number=number,
             reading=READING,
-            gap_ms=self._stream.gap_ms,
+            window=Session(self._stream.gap_ms),
             keys=["key"],
             aggregates=AGGREGATES,
             identity=Identity(),
@@ -147,7 +147,7 @@ class Run:
         }
         return SessionTask(
             number=number,
-            gap_ms=self._stream.gap_ms,
+            window=Session(self._stream.gap_ms),
             allowed_lateness_ms=self._stream.allowed_lateness_ms,
             keys=["key"],
             aggregates=AGGREGATES,

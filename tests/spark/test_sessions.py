@@ -14,6 +14,7 @@ from tests.spark.runs import physical_plan
 from tests.spark.session_streams import Expected, Place, Stream, Value, random_stream, rows
 
 from backstream.eventtime.instants import MIN_MS
+from backstream.eventtime.windows import Session
 from backstream.native.sessions.arrow_replay import FIRST, LAST
 from backstream.native.sessions.arrow_replay import MET as MET_MS
 from backstream.spark.sessions.found_sessions import Sessions, aggregate_sessions, find_sessions, persist_sessions
@@ -148,7 +149,7 @@ def test_keys_that_are_null_are_one_key(spark: SparkSession) -> None:
     stream = Stream([*streams_of(seed=1, many=1)[0].events], 40, 3)
     events = spark.createDataFrame(rows([stream])).withColumn("key", F.lit(None).cast("string"))
 
-    these = find_sessions(events, ["key"], SessionColumns.from_settings(40, 3), MERGING, is_replay=True)
+    these = find_sessions(events, ["key"], SessionColumns.from_settings(Session(40), 3), MERGING, is_replay=True)
 
     as_one = Stream([event._replace(key="None") for event in stream.events], 40, 3)
     results = {(str(row["key"]), *row[1:3]): row["events__final"] for row in session_panes(these).collect()}
@@ -163,7 +164,9 @@ def test_an_event_at_the_bound_may_miss_a_session_that_has_just_fired(spark: Spa
     events = spark.createDataFrame([("x", 0, -5, 0, 0, "A"), ("x", 10, 9, 1, 1, "A")], MET)
 
     results = session_panes(
-        find_sessions(events, ["key"], SessionColumns.from_settings(10, 0), {"n": "count(*)"}, is_replay=True)
+        find_sessions(
+            events, ["key"], SessionColumns.from_settings(Session(10), 0), {"n": "count(*)"}, is_replay=True
+        )
     ).collect()
 
     values = {tuple(row[1:3]): (row["n__first"], row["n__live"], row["n__final"]) for row in results}
@@ -174,7 +177,9 @@ def test_a_bucket_before_1970_is_no_wider_than_the_gap(spark: SparkSession) -> N
     #  gap 10     -9 .. 9     18 apart, yet both next to 0
     events = spark.createDataFrame([("x", -9), ("x", 9)], "key string, event_time_ms long")
 
-    these = find_sessions(events, ["key"], SessionColumns.from_settings(10, 0), {"n": "count(*)"}, is_replay=False)
+    these = find_sessions(
+        events, ["key"], SessionColumns.from_settings(Session(10), 0), {"n": "count(*)"}, is_replay=False
+    )
 
     assert sorted(tuple(row[1:3]) for row in aggregate_sessions(these).collect()) == [(-9, 1), (9, 19)]
 
@@ -183,7 +188,7 @@ def test_a_bucket_before_1970_is_no_wider_than_the_gap(spark: SparkSession) -> N
 def test_stragglers_that_are_alike_in_every_column_are_units_each(spark: SparkSession, is_skewed: bool) -> None:
     late = ("x", 10, 9, 1, 1, "A")
     events = spark.createDataFrame([("x", 0, -5, 0, 0, "A"), late, late], MET)
-    window, counted = SessionColumns.from_settings(10, 0), {"n": "count(*)"}
+    window, counted = SessionColumns.from_settings(Session(10), 0), {"n": "count(*)"}
 
     units = find_sessions(events, ["key"], window, counted, is_replay=True, is_skewed=is_skewed).units
 
@@ -195,7 +200,7 @@ def test_a_straggler_needs_no_bucket_where_there_is_no_room_for_one(spark: Spark
     events = spark.createDataFrame([("x", first_ms, first_ms, 0, 0, "A")], MET)
 
     (row,) = find_sessions(
-        events, ["key"], SessionColumns.from_settings(10, 0), {"n": "count(*)"}, is_replay=True
+        events, ["key"], SessionColumns.from_settings(Session(10), 0), {"n": "count(*)"}, is_replay=True
     ).units.collect()
 
     assert (row[FIRST], row[LAST], row[MET_MS], row[EVENTS]) == (first_ms, first_ms, first_ms, 1)
@@ -220,7 +225,7 @@ def test_no_python_runs_in_a_recompute_nor_where_no_lateness_is(spark: SparkSess
 def test_stragglers_are_separated_from_timely_events_in_one_scan_and_one_exchange(spark: SparkSession) -> None:
     events = spark.createDataFrame([("x", 0, -5, 0, 0, "A"), ("x", 10, 9, 1, 1, "A")], MET)
     units = find_sessions(
-        events, ["key"], SessionColumns.from_settings(10, 0), {"n": "count(*)"}, is_replay=True
+        events, ["key"], SessionColumns.from_settings(Session(10), 0), {"n": "count(*)"}, is_replay=True
     ).units
 
     assert [row[MET_MS] for row in units.orderBy(FIRST).collect()] == [None, 9]

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from tests.spark.session_streams import Stream, random_stream, rows
 
 from backstream.eventtime.intervals import Interval
+from backstream.eventtime.windows import Session
 from backstream.spark.sessions.found_sessions import Sessions, aggregate_sessions, find_sessions
 from backstream.spark.sessions.islands import SessionColumns
 from backstream.spark.sessions.session_panes import session_firings, session_panes, session_records
@@ -49,7 +50,7 @@ def cuts(stream: Stream, seed: int, many: int) -> list[Interval]:
 
 def chunked(events: DataFrame, stream: Stream, pieces: list[Interval], *, is_replay: bool) -> list[Sessions]:
     """Return the sessions of each chunk, from the events of its halo only."""
-    window = SessionColumns.from_settings(stream.gap_ms, stream.allowed_lateness_ms)
+    window = SessionColumns.from_settings(Session(stream.gap_ms), stream.allowed_lateness_ms)
     results = []
     for owned in pieces:
         reads = find_halo(between(events), ["key"], stream.gap_ms, owned, is_replay=is_replay)
@@ -65,7 +66,7 @@ def together(frames: list[DataFrame]) -> list[str]:
 def test_no_cut_is_seen_in_a_replay(spark: SparkSession) -> None:
     stream = long_stream(seed := 3)
     events = spark.createDataFrame(rows([stream]))
-    window = SessionColumns.from_settings(stream.gap_ms, stream.allowed_lateness_ms)
+    window = SessionColumns.from_settings(Session(stream.gap_ms), stream.allowed_lateness_ms)
     uncut = find_sessions(events, ["key"], window, AGGREGATES, is_replay=True)
 
     chunks = chunked(events, stream, cuts(stream, seed, many=3), is_replay=True)
@@ -79,7 +80,7 @@ def test_no_cut_is_seen_in_a_replay(spark: SparkSession) -> None:
 def test_no_cut_is_seen_in_a_recompute(spark: SparkSession) -> None:
     stream = long_stream(seed := 5)
     events = spark.createDataFrame(rows([stream]))
-    window = SessionColumns.from_settings(stream.gap_ms, stream.allowed_lateness_ms)
+    window = SessionColumns.from_settings(Session(stream.gap_ms), stream.allowed_lateness_ms)
     uncut = find_sessions(events, ["key"], window, AGGREGATES, is_replay=False)
 
     chunks = chunked(events, stream, cuts(stream, seed, many=4), is_replay=False)
@@ -132,7 +133,7 @@ def test_a_look_back_of_one_millisecond_less_than_the_gap_cuts_a_session(spark: 
 
     def starts(read_from_ms: int) -> list[int]:
         read = between(events)(read_from_ms, 2_000)
-        window = SessionColumns.from_settings(100, 0)
+        window = SessionColumns.from_settings(Session(100), 0)
         these = find_sessions(read, ["key"], window, {"n": "count(*)"}, is_replay=False, owned=CHUNK)
         return [row["window_start_ms"] for row in aggregate_sessions(these).collect()]
 
@@ -162,7 +163,7 @@ def test_a_cut_without_a_halo_is_seen(spark: SparkSession) -> None:
     """Check that the tests above fail with a smaller halo."""
     stream = long_stream(3)
     events = spark.createDataFrame(rows([stream]))
-    window = SessionColumns.from_settings(stream.gap_ms, stream.allowed_lateness_ms)
+    window = SessionColumns.from_settings(Session(stream.gap_ms), stream.allowed_lateness_ms)
     pieces = cuts(stream, 3, many=4)
 
     bare = [

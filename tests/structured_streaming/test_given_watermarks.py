@@ -18,7 +18,7 @@ def test_each_record_meets_the_watermark_in_force(seed: int) -> None:
     rng = Random(seed)  # noqa: S311 - cases, not secrets
     at_ms = array("q", sorted(rng.sample(range(200), rng.randint(1, 30))))
     values_ms = array("q", sorted(rng.sample(range(-1, 500), len(at_ms))))
-    given = GivenWatermarks(at_ms, values_ms)
+    given = GivenWatermarks(at_ms, values_ms, at_ms)
     strategy = WatermarkStrategy(StrategyKind.STRUCTURED_STREAMING, interval_ms=1, given=given)
     start_ms = rng.randint(-5, 60)
     arrivals_ms = sorted(rng.choices(range(start_ms + 1, 260), k=20))

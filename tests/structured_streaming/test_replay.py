@@ -20,7 +20,7 @@ import backstream
 from backstream.chunks.threads import Threads
 from backstream.cli import app
 from backstream.errors import PlanError, SpecError
-from backstream.eventtime.instants import epoch_ms
+from backstream.eventtime.instants import epoch_us
 from backstream.lake.reader import load_rows
 from backstream.native.preparation.parquet_files import ParquetCopies, run_copy_task
 from backstream.runs.home import Home
@@ -111,7 +111,7 @@ def published(definition: Path, home: Home | None = None) -> set[tuple[str, int,
     """Return key, start, and end in microseconds, the number of records, and the sum of their ids of each row."""
     rows = load_rows(home or Home(definition.parent / "home"), "clicks").to_pylist()
     ends = ("window_start", "window_end")
-    return {(row["key"], *(epoch_ms(row[end]) * 1_000 for end in ends), row["n"], row["ids"]) for row in rows}
+    return {(row["key"], *(epoch_us(row[end]) for end in ends), row["n"], row["ids"]) for row in rows}
 
 
 def summary(windows: set[EmittedWindow] | list[EmittedWindow]) -> set[tuple[str, int, int, int, int]]:
@@ -240,6 +240,48 @@ def test_spark_publishes_the_same(tmp_path: Path) -> None:
     backstream.run(definition, *RANGE, home=tmp_path / "home", allow_unsealed=True)
 
     assert published(definition) == summary(rows_of("orders"))
+
+
+SESSIONS = {"window": 'kind = "session"\ngap = "5m"', **TOPIC}
+
+
+@pytest.mark.parametrize("engine", ["native", pytest.param("spark", marks=pytest.mark.slow)])
+def test_sessions_are_those_that_the_job_emitted(tmp_path: Path, engine: str) -> None:
+    definition = write_definition(tmp_path, "sessions", engine=engine, **SESSIONS)
+
+    backstream.run(definition, *RANGE, home=tmp_path / "home", allow_unsealed=True)
+
+    assert published(definition) == summary(rows_of("sessions"))
+    assert any(start_us % 1_000 for _, start_us, *_ in published(definition))
+
+
+def test_the_reference_verifies_sessions(tmp_path: Path) -> None:
+    definition = write_definition(tmp_path, "sessions", **SESSIONS)
+    run(definition)
+    (run_folder,) = (tmp_path / "home/runs/clicks").iterdir()
+    env = {"BACKSTREAM_HOME": str(tmp_path / "home")}
+
+    printed = CliRunner().invoke(app, ["verify", run_folder.name, "--sample", "1000"], env=env)
+
+    assert printed.exit_code == 0, printed.output
+    assert "the reference engine agrees with the table" in printed.output
+
+
+def test_open_sessions_are_stale_when_the_job_has_emitted_them(tmp_path: Path) -> None:
+    definition, folder = write_definition(tmp_path, "sessions", **SESSIONS), tmp_path / "sessions"
+    home, runner = Home(tmp_path / "home"), LocalRunner(Threads(2))
+    forget_batches_after(folder, 12)
+    run(definition)
+    assert published(definition) < summary(rows_of("sessions"))
+    assert find_stale_days(definition, home).days == ()
+
+    shutil.copytree(JOBS / "sessions", folder, dirs_exist_ok=True)
+    prepare_source(definition, home, runner)
+    (day,) = find_stale_days(definition, home).days
+
+    assert "the job has emitted windows since" in day.reasons[0]
+    run(definition)
+    assert published(definition) == summary(rows_of("sessions"))
 
 
 SLIDING = 'kind = "sliding"\nsize = "1h"\nslide = "20m"'
@@ -405,7 +447,14 @@ PROBLEMS: Mapping[str, tuple[dict[str, str], str]] = {
         "source.arrival_time has no meaning with watermark.strategy = 'structured_streaming'",
     ),
     "half a position": ({"source": 'partition = "id"'}, "source.partition and source.sequence belong together"),
-    "sessions": ({"window": 'kind = "session"\ngap = "5m"'}, "window.kind must be tumbling or sliding"),
+    "cumulate": (
+        {"window": 'kind = "cumulate"\nsize = "1h"\nstep = "5m"'},
+        "window.kind must be tumbling, sliding, or session",
+    ),
+    "sessions of Spark 3.3": (
+        {"window": 'kind = "session"\ngap = "5m"', "watermark": f'{BOTH}\nlate_by = "own_batch"'},
+        "watermark.late_by = 'own_batch' is not possible with window.kind = 'session'",
+    ),
     "lateness": ({"watermark": f'{CHECKPOINT}\n\n[lateness]\nallowed = "1h"'}, "lateness.allowed has no meaning"),
     "ticks": ({"watermark": f'{CHECKPOINT}\nemit_interval = "1s"'}, "emit_interval has no meaning"),
 }

@@ -249,7 +249,7 @@ def compute_natively(
 
 
 def _find_basis(group: ChunkGroup, tasks: Tasks, reader: StreamReader) -> SessionBasis | ReplayLateness | None:
-    window = group.definition.window.spec()
+    window = group.definition.window_spec
     if isinstance(window, Session):
         return SessionBasis.from_group(group, window, tasks, reader)
     return resolve_lateness(group, window, reader)

@@ -113,7 +113,7 @@ def _unit_tasks(
         return UnitTask(
             number=number,
             reading=reading,
-            gap_ms=basis.window.gap_ms,
+            window=basis.window,
             keys=source.key,
             aggregates=aggregates,
             identity=source.identity,
@@ -161,7 +161,7 @@ def _session_tasks(
         }
         return SessionTask(
             number=number,
-            gap_ms=basis.window.gap_ms,
+            window=basis.window,
             allowed_lateness_ms=definition.lateness.allowed,
             keys=definition.source.key,
             aggregates=aggregates,

@@ -42,15 +42,7 @@ def write_job_dataset(case: JobCase, folder: Path, engine: str) -> CaseDataset:
     Raises:
         UnsupportedCaseError: when no definition can say what the case says.
     """
-    query = case.query
-    if query["kind"] != "window":
-        msg = "sessions, which a definition cannot have with a job of Structured Streaming"
-        raise UnsupportedCaseError(msg)
-    lengths_us = [query["size_us"], query.get("slide_us") or query["size_us"], query.get("offset_us", 0)]
-    if any(length_us % _US_PER_MS for length_us in lengths_us):
-        msg = "windows that are not in whole milliseconds"
-        raise UnsupportedCaseError(msg)
-    size_ms, slide_ms, offset_ms = (length_us // _US_PER_MS for length_us in lengths_us)
+    window, size_ms, step_ms = _window(case.query)
     inputs = list(_list_inputs(case.line["case"]))
     ids = sorted(record["id"] for each in inputs for record in each.records)
     bit_columns = tuple(f"bits_{number}" for number in range(max(ids, default=0) // _BITS + 1))
@@ -60,14 +52,13 @@ def write_job_dataset(case: JobCase, folder: Path, engine: str) -> CaseDataset:
         lines = (json.dumps(_row(record, bit_columns)) + "\n" for record in each.records)
         file.write_text("".join(lines), encoding="utf-8")
     _write_checkpoint(case.line["spark"], folder / "checkpoint")
-    interval, chunk_ms = _range_of(inputs, size_ms, slide_ms)
+    interval, chunk_ms = _range_of(inputs, size_ms, step_ms)
     sources = [_source(source, folder, bit_columns) for source in case.line["case"]["sources"]]
-    kind = {"kind": "sliding", "slide": f"{slide_ms}ms"} if slide_ms != size_ms else {"kind": "tumbling"}
     late_by = LateBy.OWN if case.watermarks.is_late_by_own else LateBy.PREVIOUS
     content = {
         "name": "recording",
         "source": sources if len(sources) > 1 else {key: sources[0][key] for key in sources[0] if key != "name"},
-        "window": kind | {"size": f"{size_ms}ms", "offset": f"{offset_ms}ms"},
+        "window": window,
         "watermark": {
             "strategy": "structured_streaming",
             "checkpoint": str(folder / "checkpoint"),
@@ -85,6 +76,24 @@ def write_job_dataset(case: JobCase, folder: Path, engine: str) -> CaseDataset:
     text = "".join(f"{key} = {toml_value(value)}\n" for key, value in content.items())
     definition.write_text(text, encoding="utf-8")
     return CaseDataset(definition, interval, bit_columns)
+
+
+def _window(query: Mapping[str, Any]) -> tuple[dict[str, str], int, int]:
+    """Return the section of the windows, their length in ms, and the distance between their starts.
+
+    Raises:
+        UnsupportedCaseError: when a length is not in whole milliseconds.
+    """
+    size_us = 0 if query["kind"] == "session" else query["size_us"]
+    lengths_us = (size_us, query.get("slide_us") or size_us, query.get("offset_us", 0), query.get("gap_us", 0))
+    if any(length_us % _US_PER_MS for length_us in lengths_us):
+        msg = "windows that are not in whole milliseconds"
+        raise UnsupportedCaseError(msg)
+    size_ms, slide_ms, offset_ms, gap_ms = (length_us // _US_PER_MS for length_us in lengths_us)
+    if gap_ms:
+        return {"kind": "session", "gap": f"{gap_ms}ms"}, 0, 1
+    kind = {"kind": "sliding", "slide": f"{slide_ms}ms"} if slide_ms != size_ms else {"kind": "tumbling"}
+    return kind | {"size": f"{size_ms}ms", "offset": f"{offset_ms}ms"}, size_ms, slide_ms
 
 
 def _delay(case: Mapping[str, Any]) -> dict[str, str]:
@@ -157,12 +166,12 @@ def _write(file: Path, *lines: str) -> None:
     file.write_text("\n".join(lines), encoding="utf-8")
 
 
-def _range_of(inputs: Sequence[_Input], size_ms: int, slide_ms: int) -> tuple[Interval, int]:
+def _range_of(inputs: Sequence[_Input], size_ms: int, step_ms: int) -> tuple[Interval, int]:
     """Return a range of whole days with all windows of a case, and the length of a chunk."""
     times_us = [record["ts_us"] for each in inputs for record in each.records if record["ts_us"] is not None]
     if not times_us:
         msg = "no record with an event time"
         raise UnsupportedCaseError(msg)
     first_ms, last_ms = min(times_us) // _US_PER_MS - size_ms, max(times_us) // _US_PER_MS
-    shortest_ms = lcm(slide_ms, DAY_MS)
+    shortest_ms = lcm(step_ms, DAY_MS)
     return Interval(first_ms // DAY_MS * DAY_MS, (last_ms // DAY_MS + 1) * DAY_MS), shortest_ms

@@ -19,7 +19,7 @@ from backstream.conformance.job_dataset import write_job_dataset
 from backstream.conformance.recorded_jobs import JobCase
 from backstream.conformance.repeating_timers import RepeatingTimers
 from backstream.errors import BackstreamError
-from backstream.eventtime.instants import MIN_MS, epoch_ms
+from backstream.eventtime.instants import MIN_MS, epoch_ms, epoch_us
 from backstream.eventtime.window_operator import fire_windows
 from backstream.native.sessions.window_replay import to_watermarks
 from backstream.native.supported import NotNativeError
@@ -32,8 +32,8 @@ from backstream.workflow.plan.plan_request import PlanRequest
 from backstream.workflow.plan.planning import plan_run
 from backstream.workflow.runners import Runner
 
-_US_PER_MS = 1_000
 _Window = tuple[str, int, int]
+"""Key, start, and end: in milliseconds for Flink, in microseconds for Spark."""
 """Key, start, and end of a window."""
 _Timer = tuple[int, str, int]
 """Timestamp, key, and watermark of a firing timer."""
@@ -95,7 +95,7 @@ class _PublishedWindows:
     def pairs(self, _case: JobCase, spark: Mapping[str, Any]) -> Pairs:
         """Return what is compared with Spark: the last row of each window, since a table has one row for it."""
         rows = {
-            (row["key"], row["start_us"] // _US_PER_MS, row["end_us"] // _US_PER_MS): tuple(row["ids"])
+            (row["key"], row["start_us"], row["end_us"]): tuple(row["ids"])
             for batch in spark["batches"]
             for row in batch["rows"]
         }
@@ -144,7 +144,7 @@ class RunEngine:
         manifests = self._replay(dataset, folder)
         windows: dict[_Window, tuple[int, ...]] = {}
         for row in _load_rows(manifests, WINDOWS):
-            window = (row["key"], epoch_ms(row["window_start"]), epoch_ms(row["window_end"]))
+            window = (row["key"], *(epoch_us(row[name]) for name in ("window_start", "window_end")))
             windows[window] = dataset.records_of(row, "")
         return _PublishedWindows(windows)
 

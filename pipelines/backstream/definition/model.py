@@ -6,6 +6,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -33,8 +34,9 @@ from backstream.eventtime.emission import Emission, EmissionModel
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, duration_text
 from backstream.eventtime.union import SEPARATOR, UnionSource, source_name
 from backstream.eventtime.watermark_generators import StrategyKind
-from backstream.eventtime.windows import Cumulate, Session, Sliding, Tumbling
+from backstream.eventtime.windows import Cumulate, Session, Sliding, Tumbling, WindowSpec
 from backstream.runs.table_schemas import RESULT_COLUMNS, ROW_POSITION, USER_CODE_COLUMNS
+from backstream.structured_streaming.late_records import LateBy
 from backstream.user_code import UserCode
 
 
@@ -137,6 +139,16 @@ class Definition(Section):
             *(("function", function.function) for function in self.functions.values()),
         )
         return tuple(UserCode(role, target) for role, target in named if target)
+
+    @property
+    def window_spec(self) -> WindowSpec:
+        """Return the windows for the engines; the sessions of a job of Structured Streaming end with its logs."""
+        spec = self.window.spec()
+        if not (isinstance(spec, Session) and self.watermark.batches):
+            return spec
+        from backstream.structured_streaming.batch_table import load_batches  # numpy takes long to import
+
+        return replace(spec, emitted_until_ms=load_batches(self.watermark.batches).emitted_until_ms)
 
     @property
     def metric_windows(self) -> Tumbling | Sliding:
@@ -258,8 +270,10 @@ class Definition(Section):
     def _job_problems(self) -> Iterator[str]:
         """Yield the settings that a replay of a job of Structured Streaming cannot have."""
         strategy = f"watermark.strategy = {self.watermark.strategy.value!r}"
-        if isinstance(self.window, SessionWindow | CumulateWindow):
-            yield f"window.kind must be tumbling or sliding with {strategy}, got {self.window.kind!r}"
+        if isinstance(self.window, CumulateWindow):
+            yield f"window.kind must be tumbling, sliding, or session with {strategy}, got {self.window.kind!r}"
+        if isinstance(self.window, SessionWindow) and self.watermark.late_by is LateBy.OWN:
+            yield f"watermark.late_by = {LateBy.OWN.value!r} is not possible with window.kind = 'session'"
         if self.time is not TimeKind.EVENT:
             yield f"time must be event with {strategy}, got {self.time.value!r}"
         if self.code_columns is not None:

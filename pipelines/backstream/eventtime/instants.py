@@ -84,6 +84,11 @@ def epoch_ms(moment: datetime) -> int:
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
+def epoch_us(moment: datetime) -> int:
+    """Return the epoch microseconds of an aware datetime."""
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
 def utc_datetime(value_ms: int) -> datetime:
     """Return the aware UTC datetime of epoch milliseconds.
 

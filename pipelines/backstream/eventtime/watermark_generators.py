@@ -37,10 +37,14 @@ MAX_BASED = (StrategyKind.MONOTONOUS, StrategyKind.BOUNDED, StrategyKind.FLINK_S
 
 @dataclass(frozen=True, slots=True)
 class GivenWatermarks:
-    """Watermarks that a job wrote down: each is in force from a time of the clock on; both ascend strictly."""
+    """Watermarks that a job wrote down: each is in force from a time of the clock on; both ascend strictly.
+
+    `arrivals_ms` are the times at which records can arrive, ascending.
+    """
 
     at_ms: array[int]
     watermark_ms: array[int]
+    arrivals_ms: array[int]
 
     def in_force(self, now_ms: int) -> int:
         """Return the watermark at a time; -inf before the first."""

@@ -143,6 +143,8 @@ class WindowOperator:
         """Add a record to a window and return whether the window accepts it."""
         windows = self.state.setdefault(key, {})
         if isinstance(self.spec, Session):
+            if self.spec.emitted_until is not None and self.cleanup_ms(window) <= self.watermark_ms:
+                return False
             window = self._merge_session(key, window)
         if self.cleanup_ms(window) <= self.watermark_ms:
             windows.pop(window, None)

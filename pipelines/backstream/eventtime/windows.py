@@ -214,16 +214,37 @@ class Cumulate(_FixedWindow):
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Windows that end after a gap without events; windows of one key merge when they touch."""
+    """Windows that end after a gap without events; windows of one key merge when they touch.
+
+    The sessions of a job of Structured Streaming have `emitted_until_ms`: it has emitted those that end until
+    then, and others are open. Its instants are microseconds, and a record is late by its own time, even if it
+    touches an open session. Flink's instants are milliseconds, and all sessions end.
+    """
 
     gap_ms: int
+    emitted_until_ms: int | None = None
+
+    @property
+    def per_ms(self) -> int:
+        """The number of instants in a millisecond."""
+        return 1 if self.emitted_until_ms is None else 1_000
+
+    @property
+    def gap(self) -> int:
+        """The gap in instants."""
+        return self.gap_ms * self.per_ms
+
+    @property
+    def emitted_until(self) -> int | None:
+        """The end of the last session that a job can have emitted, in instants; None for Flink."""
+        return None if self.emitted_until_ms is None else self.emitted_until_ms * self.per_ms
 
     def __post_init__(self) -> None:
         _require_positive(self.gap_ms, "gap")
 
     def assign(self, event_time_ms: int) -> list[TimeWindow]:
-        """Return the session of the record alone, before merging."""
-        return [TimeWindow(event_time_ms, wrap_int64(event_time_ms + self.gap_ms))]
+        """Return the session of the record alone, before merging; for a job, all times are in microseconds."""
+        return [TimeWindow(event_time_ms, wrap_int64(event_time_ms + self.gap))]
 
 
 FixedWindow = Tumbling | Sliding | Cumulate

@@ -127,6 +127,11 @@ def staging_columns(start_ms: str, chunks: ChunkGrid) -> dict[str, str]:
     return {STAGING_CHUNK: chunk_number(start_ms, chunks), STAGING_DAY: f"CAST({to_timestamp(start_ms)} AS DATE)"}
 
 
+def floor_us(time_us: str, size_us: int) -> str:
+    """Return the last multiple of a size that is not after an instant, both in microseconds."""
+    return f"({time_us} - ({time_us} % {size_us} + {size_us}) % {size_us})"
+
+
 def join_firing_times(rows: str, number: str, firing_times: FiringTimes, table: str = "t") -> str:
     """Return a query of rows `r` with the firing times of a window, null outside of the grid, as in `t_fired_ms`.
 

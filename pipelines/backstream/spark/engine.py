@@ -218,7 +218,7 @@ def _persisting() -> Iterator[Keep]:
 
 
 def _with_timestamps(rows: DataFrame) -> DataFrame:
-    """Convert times in milliseconds to timestamps for readers of the tables."""
-    names = ("window_start", "window_end", "event_time", "arrival_time")
-    times = [name for name in names if f"{name}_ms" in rows.columns]
+    """Convert times in milliseconds to timestamps for readers of the tables; those of a window may exist."""
+    names = ({"window_start", "window_end"}.difference(rows.columns)) | {"event_time", "arrival_time"}
+    times = [name for name in sorted(names) if f"{name}_ms" in rows.columns]
     return rows.withColumns({name: F.timestamp_millis(f"{name}_ms") for name in times})

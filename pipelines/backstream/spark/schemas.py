@@ -25,6 +25,9 @@ EVENT: Mapping[str, DataType] = {
 }
 """The columns of a normalized event, before its key and value columns."""
 
+EVENT_TIME_US = "event_time_us"
+"""The event time in microseconds, a column that only the sessions of a job of Structured Streaming need."""
+
 PARTITION_NUMBER = "source_partition__number"
 """The column with `source_partition` as a number, if it was recorded as one.
 

@@ -27,11 +27,13 @@ from backstream.errors import ContractError
 from backstream.eventtime.duplicates import Identity, Kept, RecordGap
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import ONLY_PARTITION
+from backstream.eventtime.windows import Session
 from backstream.runs.plan import InputFile
 from backstream.source.column_types import quote_column, reason_not_a_time
 from backstream.spark.schemas import (
     ARRIVAL_ORDER,
     EVENT,
+    EVENT_TIME_US,
     PARTITION_NUMBER,
     IntervalColumns,
     Step,
@@ -97,12 +99,15 @@ def normalize_events(definition: Definition) -> Step:
         ContractError: when the type of a time column isn't a time.
     """
     source, marker = definition.timed_source, definition.marker
+    window = definition.window_spec
+    is_in_us = isinstance(window, Session) and window.per_ms > 1
 
     def step(rows: DataFrame) -> DataFrame:
-        kept = [name for name in payload_columns(definition, rows.columns) if name not in EVENT]
+        kept = [name for name in payload_columns(definition, rows.columns) if name not in (*EVENT, EVENT_TIME_US)]
         event, arrival = _times(rows, source)
         columns = {
             "event_time_ms": F.unix_millis(event),
+            **({EVENT_TIME_US: F.unix_micros(event)} if is_in_us else {}),
             "arrival_time_ms": F.unix_millis(arrival),
             "source_partition": F.col(source.partition).cast("string")
             if source.partition

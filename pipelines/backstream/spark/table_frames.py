@@ -41,7 +41,7 @@ Results = FixedWindows | SessionWindows
 
 def window_results(group: SparkGroup, keep: Keep) -> Results:
     """Return the results of a chunk group by the kind of its windows. Only watermarks run jobs."""
-    window = group.definition.window.spec()
+    window = group.definition.window_spec
     if isinstance(window, Session):
         return SessionWindows.from_group(group, window, keep)
     if group.definition.process and group.is_replay:
@@ -199,5 +199,7 @@ def _published_rows(rows: DataFrame, definition: Definition) -> DataFrame:
 
 
 def _with_times(rows: DataFrame) -> DataFrame:
-    """Add the bounds of the window as timestamps."""
-    return rows.withColumns({name: F.timestamp_millis(in_ms) for name, in_ms in _TIMES.items()})
+    """Add the bounds of the window as timestamps, if the rows have them in milliseconds only."""
+    return rows.withColumns(
+        {name: F.timestamp_millis(in_ms) for name, in_ms in _TIMES.items() if name not in rows.columns}
+    )

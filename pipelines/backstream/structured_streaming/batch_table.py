@@ -103,7 +103,8 @@ class BatchTable:
         at_ms = np.concatenate([self.arrival_ms[:1], np.where(is_own, self.arrival_ms, next_ms)])
         values_ms = np.concatenate([[-1], self.watermark_ms - 1])  # before its first batch, a job has 1970
         is_rise = np.diff(np.maximum.accumulate(values_ms), prepend=-2) > 0
-        return GivenWatermarks(array("q", at_ms[is_rise].tolist()), array("q", values_ms[is_rise].tolist()))
+        columns = at_ms[is_rise], values_ms[is_rise], np.append(self.arrival_ms, self.after_last_ms)
+        return GivenWatermarks(*(array("q", column.tolist()) for column in columns))
 
     def undecided_ends(self) -> dict[int, Interval]:
         """Return, by batch after a gap, the ends of the windows for which its records may be undecided.

@@ -107,10 +107,14 @@ def timeline_of_files(reader: StreamReader, part: StreamPart, expected: Iterable
 
 def _timeline_of_job(given: GivenWatermarks, clock: SourceClock) -> WatermarkTimeline:
     """Return the watermarks that a job wrote down; no event is read, and no +inf follows."""
-    at_ms, watermark_ms = (np.frombuffer(values, dtype=np.int64) for values in (given.at_ms, given.watermark_ms))
+    columns = (given.at_ms, given.watermark_ms, given.arrivals_ms)
+    at_ms, watermark_ms, arrivals_ms = (np.frombuffer(values, dtype=np.int64) for values in columns)
+    blocks = np.unique(
+        np.maximum(0, (np.minimum(arrivals_ms, clock.end_ms) - clock.start_ms) // clock.interval_ms)
+    )
     ticks = np.maximum(1, -((clock.start_ms - at_ms) // clock.interval_ms))
     is_last = np.append(ticks[1:] != ticks[:-1], True) if len(ticks) else np.zeros(0, dtype=bool)
-    return WatermarkTimeline(watermark_ms[is_last], ticks[is_last], ticks[is_last], is_final=False)
+    return WatermarkTimeline(watermark_ms[is_last], ticks[is_last], blocks, is_final=False)
 
 
 def timeline_by_tick_range(

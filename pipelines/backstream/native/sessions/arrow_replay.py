@@ -22,7 +22,8 @@ from backstream.native.sessions.window_replay import ReplayedIsland, SessionFiri
 FIRST, LAST, MET = "session__first_ms", "session__last_ms", "session__in_force_ms"
 """The first and last event time of a unit, and the watermark at the arrival of an event behind it; null for units
 ahead of the watermark."""
-GAP, LATENESS = "session__gap_ms", "session__lateness_ms"
+GAP, LATENESS, UNTIL = "session__gap_ms", "session__lateness_ms", "session__emitted_until"
+"""The parameters of the replay; the last is `Session.emitted_until`."""
 POSITION, SEQ = "session__position", "session__seq"
 """The position of a unit in its island, from 1, and the arrival sequence of an event behind the watermark."""
 IN_WINDOW = ("session__window_start_ms", "session__window_end_ms")
@@ -128,10 +129,12 @@ def _list_windows(island: Island) -> Iterator[_Rows]:
         raise PlanError(island.replayed.refusal)
     for firing in island.replayed.firings:
         fired.setdefault(firing[:2], []).append(firing)
+    for window in island.replayed.open:
+        fired.setdefault(window, [])
     for window, firings in fired.items():
         is_first = bool(firings) and firings[0].by is None
         first = firings[0].size if is_first else 0
-        live = firings[-1].members[: firings[-1].size] if firings else []
+        live = firings[-1].members[: firings[-1].size] if firings else island.replayed.open.get(window, [])
         is_final = window == final
         not_fired: list[int] = []
         if is_final and len(live) < len(all_units):
@@ -216,11 +219,11 @@ def _replay_all(rows: pa.Table) -> Iterator[Island]:
     spans_ms = list(zip(rows[FIRST].to_pylist(), rows[LAST].to_pylist(), strict=True))
     met_ms, arrival_seqs = rows[MET].to_pylist(), rows[SEQ].to_pylist()
     in_force_ms = rows[MET].fill_null(MIN_MS).to_pylist()
-    gaps, latenesses = rows[GAP].to_pylist(), rows[LATENESS].to_pylist()
+    gaps, latenesses, untils = (rows[name].to_pylist() for name in (GAP, LATENESS, UNTIL))
     for start, end in pairwise([*starts, rows.num_rows]):
         rows_of_island = slice(start, end)
         replay = replay_island(
-            spans_ms[rows_of_island], in_force_ms[rows_of_island], gaps[start], latenesses[start]
+            spans_ms[rows_of_island], in_force_ms[rows_of_island], gaps[start], latenesses[start], untils[start]
         )
         yield Island(
             start,

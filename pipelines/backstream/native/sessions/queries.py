@@ -20,13 +20,24 @@ from backstream.native.aggregates import (
 )
 from backstream.native.record_scans import Groups, column_alias
 from backstream.native.records import RecordsQuery
-from backstream.native.sessions.arrow_replay import FIRST, GAP, IN_WINDOW, LAST, LATENESS, MET, POSITION, SEQ
+from backstream.native.sessions.arrow_replay import (
+    FIRST,
+    GAP,
+    IN_WINDOW,
+    LAST,
+    LATENESS,
+    MET,
+    POSITION,
+    SEQ,
+    UNTIL,
+)
 from backstream.native.sessions.task import BlockWatermarks, SessionTask, UnitTask
 from backstream.native.sql import (
     PARTITION_TEXT,
     cast_columns,
     chunk_number,
     floor_to_step,
+    floor_us,
     quote_path,
     quote_text,
     select_list,
@@ -50,6 +61,10 @@ class UnitQueries:
     def __init__(self, task: UnitTask, groups: Groups) -> None:
         self._task = task
         columns = [*task.keys, *(aggregate.column for aggregate in task.aggregates if aggregate.column)]
+        self._at = "event_ms"
+        if task.window.per_ms > 1:
+            columns.append(task.reading.event_time)
+            self._at = f"epoch_us({column_alias(task.reading, task.reading.event_time)})"
         self._records = RecordsQuery(task.reading, groups, columns, task.identity)
 
     def mark_duplicates(self, database: duckdb.DuckDBPyConnection) -> None:
@@ -95,18 +110,18 @@ class UnitQueries:
         task = self._task
         keys = {f"k{number}": column_alias(task.reading, key) for number, key in enumerate(task.keys)}
         share = f"(hash({', '.join(keys.values()) or '0'}) % {task.shares})::INTEGER"
-        spans = {"first_ms": "min(event_ms)", "last_ms": "max(event_ms)", "events": "count(*)"}
+        spans = {"first_at": f"min({self._at})", "last_at": f"max({self._at})", "events": "count(*)"}
         parts = storable_partials(task.aggregates, task.reading)
-        by = ", ".join([*keys.values(), floor_to_step("event_ms", 0, task.gap_ms)])
+        by = ", ".join([*keys.values(), self._slot()])
         records = self._records.select_once(task.stretch) if task.watermarks is None else self._records_ahead()
-        no_arrival = {} if task.watermarks is None else dict.fromkeys(("met_ms", *_ARRIVAL_COLUMNS), "NULL")
+        no_arrival = {} if task.watermarks is None else dict.fromkeys(("met_at", *_ARRIVAL_COLUMNS), "NULL")
         columns = select_list({**keys, "share": share, **spans, **parts, **no_arrival})
         units = f"SELECT {columns} FROM ({records}) GROUP BY {by}"
         if task.watermarks is None:
             return units
         keys_and_share = {name: f"any_value({value})" for name, value in {**keys, "share": share}.items()}
         arrival_columns = {name: name for name in _ARRIVAL_COLUMNS} | {"source_partition": PARTITION_TEXT}
-        arrival = {"met_ms": "watermark_ms", **arrival_columns}
+        arrival = {"met_at": self._met_at(), **arrival_columns}
         arrival = {name: f"any_value({value})" for name, value in arrival.items()}
         # Each record behind the watermark is a unit, even if several are equal in all columns.
         behind = (
@@ -117,6 +132,18 @@ class UnitQueries:
     def of_share(self, share: int) -> str:
         """Return a query of the table `units` for one share of the keys."""
         return f"SELECT * EXCLUDE (share) FROM units WHERE share = {share}"
+
+    def _slot(self) -> str:
+        """Return the start of the slot, as long as the gap, in which a record is."""
+        window = self._task.window
+        return floor_to_step(self._at, 0, window.gap) if window.per_ms == 1 else floor_us(self._at, window.gap)
+
+    def _met_at(self) -> str:
+        """Return the last instant that the watermark of a record has reached; no session ends near -inf."""
+        per_ms = self._task.window.per_ms
+        if per_ms == 1:
+            return "watermark_ms"
+        return f"greatest(watermark_ms, {MIN_MS // per_ms}) * {per_ms} + {per_ms - 1}"
 
     def _records_ahead(self) -> str:
         return f"SELECT * FROM ({self._add_watermarks()}) WHERE is_in_time"
@@ -149,7 +176,9 @@ class SessionQueries:
     def __init__(self, task: SessionTask) -> None:
         self._task = task
         self._keys = [f"k{number}" for number in range(len(task.keys))]
-        self._is_owned = f"start_ms >= {task.owned.start_ms} AND start_ms < {task.owned.end_ms}"
+        per_ms = task.window.per_ms
+        self._owned_from, self._owned_until = task.owned.start_ms * per_ms, task.owned.end_ms * per_ms
+        self._is_owned = f"start_at >= {self._owned_from} AND start_at < {self._owned_until}"
 
     def units_in_islands(self) -> str:
         """Return a query of units and the start of their island; in a replay also whether they begin a chain.
@@ -159,26 +188,26 @@ class SessionQueries:
         paths = ", ".join(quote_path(path) for path in self._task.units)
         is_replay = self._task.panes is not None
         ordered_by_key = f"PARTITION BY {', '.join(self._keys)}" if self._keys else ""
-        ordered_by_key += " ORDER BY first_ms" + (", met_ms NULLS FIRST" if is_replay else "")
+        ordered_by_key += " ORDER BY first_at" + (", met_at NULLS FIRST" if is_replay else "")
         preceding = f"OVER ({ordered_by_key} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
-        running = {"before_ms": f"max(last_ms) {preceding}"}
+        running = {"before_at": f"max(last_at) {preceding}"}
         if is_replay:
-            running["chain_ms"] = f"max(CASE WHEN {self._is_in_backbone()} THEN last_ms END) {preceding}"
+            running["chain_at"] = f"max(CASE WHEN {self._is_in_backbone()} THEN last_at END) {preceding}"
         rows = f"SELECT *, {select_list(running)} FROM read_parquet([{paths}])"
-        begins = {"begins": self._is_after_gap("before_ms")}
+        begins = {"begins": self._is_after_gap("before_at")}
         if is_replay:
-            joins_waiting = f"(met_ms IS NULL OR coalesce(met_ms < {self._fires_ms('chain_ms')}, false))"
-            is_in_chain = f"({joins_waiting} AND NOT {self._is_after_gap('chain_ms')})"
+            joins_waiting = f"(met_at IS NULL OR coalesce(met_at < {self._fires_at('chain_at')}, false))"
+            is_in_chain = f"({joins_waiting} AND NOT {self._is_after_gap('chain_at')})"
             begins["begins_chain"] = f"{self._is_in_backbone()} AND NOT {is_in_chain}"
         rows = f"SELECT *, {select_list(begins)} FROM ({rows})"
-        start_ms = f"max(CASE WHEN begins THEN first_ms END) OVER ({ordered_by_key} ROWS UNBOUNDED PRECEDING)"
-        return f"SELECT * EXCLUDE (begins, {', '.join(running)}), {start_ms} AS start_ms FROM ({rows})"
+        start_at = f"max(CASE WHEN begins THEN first_at END) OVER ({ordered_by_key} ROWS UNBOUNDED PRECEDING)"
+        return f"SELECT * EXCLUDE (begins, {', '.join(running)}), {start_at} AS start_at FROM ({rows})"
 
     def islands(self, units: str) -> str:
         """Return a query of a row per key and island, over placed units; in a replay with `is_clean`."""
-        by = ", ".join([*self._keys, "start_ms"])
+        by = ", ".join([*self._keys, "start_at"])
         sums = {
-            "last_ms": "max(last_ms)",
+            "last_at": "max(last_at)",
             "events": "sum(events)::BIGINT",
             **merge_partials(self._task.aggregates),
         }
@@ -187,15 +216,17 @@ class SessionQueries:
         is_backbone = self._is_in_backbone()
         facts = {
             "chains": "count_if(begins_chain)",
-            "backbone_first_ms": f"min(CASE WHEN {is_backbone} THEN first_ms END)",
-            "backbone_last_ms": f"max(CASE WHEN {is_backbone} THEN last_ms END)",
-            "others_first_ms": f"min(CASE WHEN NOT {is_backbone} THEN first_ms END)",
-            "others_met_ms": f"max(CASE WHEN NOT {is_backbone} THEN met_ms END)",
+            "backbone_first_at": f"min(CASE WHEN {is_backbone} THEN first_at END)",
+            "backbone_last_at": f"max(CASE WHEN {is_backbone} THEN last_at END)",
+            "others_first_at": f"min(CASE WHEN NOT {is_backbone} THEN first_at END)",
+            "others_met_at": f"max(CASE WHEN NOT {is_backbone} THEN met_at END)",
         }
         grouped = f"SELECT {by}, {select_list({**sums, **facts})} FROM ({units}) GROUP BY {by}"
-        joins_backbone = f"others_met_ms < {self._fires_ms('backbone_last_ms')}"
-        is_absorbed = f"coalesce(others_first_ms >= backbone_first_ms AND {joins_backbone}, false)"
-        is_clean = f"chains = 1 AND (others_first_ms IS NULL OR {is_absorbed})"
+        joins_backbone = f"others_met_at < {self._fires_at('backbone_last_at')}"
+        is_absorbed = f"coalesce(others_first_at >= backbone_first_at AND {joins_backbone}, false)"
+        is_clean = f"chains = 1 AND (others_first_at IS NULL OR {is_absorbed})"
+        if (until := self._task.window.emitted_until) is not None:
+            is_clean = f"chains = 1 AND others_first_at IS NULL AND last_at + {self._task.window.gap} <= {until}"
         return f"SELECT * EXCLUDE ({', '.join(facts)}), {is_clean} AS is_clean FROM ({grouped})"
 
     def totals(self) -> str:
@@ -208,7 +239,7 @@ class SessionQueries:
         values = {aggregate.name: final_value(aggregate) for aggregate in self._task.aggregates} | {
             RECORD_COUNT: "events"
         }
-        rows = f"SELECT *, last_ms + {self._task.gap_ms} AS end_ms FROM islands WHERE {self._is_owned}"
+        rows = f"SELECT *, last_at + {self._task.window.gap} AS end_at FROM islands WHERE {self._is_owned}"
         return self._to_output(rows, values, self._task.windows)
 
     def dirty(self) -> str:
@@ -217,17 +248,16 @@ class SessionQueries:
         The units are numbered in the order of the replay. Units ahead of the watermark have no arrival order and
         come first.
         """
-        owned = self._task.owned
-        overlaps = f"start_ms < {owned.end_ms} AND last_ms >= {owned.start_ms}"
+        overlaps = f"start_at < {self._owned_until} AND last_at >= {self._owned_from}"
         is_same_island = " AND ".join(
-            f"u.{name} IS NOT DISTINCT FROM i.{name}" for name in (*self._keys, "start_ms")
+            f"u.{name} IS NOT DISTINCT FROM i.{name}" for name in (*self._keys, "start_at")
         )
         split_islands = f"SELECT * FROM islands WHERE NOT is_clean AND {overlaps}"
         units = f"SELECT * FROM placed u SEMI JOIN ({split_islands}) i ON {is_same_island}"
         arrival_order = (
-            "arrival_ms NULLS FIRST, arrival_seq NULLS FIRST, source_partition_text NULLS FIRST, first_ms"
+            "arrival_ms NULLS FIRST, arrival_seq NULLS FIRST, source_partition_text NULLS FIRST, first_at"
         )
-        by = ", ".join([*self._keys, "start_ms"])
+        by = ", ".join([*self._keys, "start_at"])
         rows = f"SELECT *, {PARTITION_TEXT} AS source_partition_text FROM ({units})"
         position = f"row_number() OVER (PARTITION BY {by} ORDER BY {arrival_order})"
         placed = f"SELECT *, {position} AS position FROM ({rows})"
@@ -237,12 +267,13 @@ class SessionQueries:
         """Return a query of the columns that the replay reads from the table `dirty`, in its order."""
         columns = {
             UNIT: UNIT,
-            FIRST: "first_ms",
-            LAST: "last_ms",
-            MET: "met_ms",
+            FIRST: "first_at",
+            LAST: "last_at",
+            MET: "met_at",
             SEQ: "arrival_seq",
-            GAP: f"{self._task.gap_ms}::BIGINT",
+            GAP: f"{self._task.window.gap}::BIGINT",
             LATENESS: f"{self._task.allowed_lateness_ms}::BIGINT",
+            UNTIL: f"{'NULL' if (until := self._task.window.emitted_until) is None else until}::BIGINT",
             POSITION: "position",
         }
         return f"SELECT {select_list(columns)} FROM dirty ORDER BY {UNIT}"
@@ -261,7 +292,7 @@ class SessionQueries:
             **{pane_count_column(pane): "events" for pane in PANES_KEPT},
             "late_firings": "0",
         }
-        clean = f"SELECT *, last_ms + {task.gap_ms} AS end_ms FROM islands WHERE is_clean AND {self._is_owned}"
+        clean = f"SELECT *, last_at + {task.window.gap} AS end_at FROM islands WHERE is_clean AND {self._is_owned}"
         clean_panes = self._to_output(clean, clean_values, task.panes)
         if not has_dirty:
             return clean_panes
@@ -271,16 +302,16 @@ class SessionQueries:
 
     def _replayed_windows(self) -> str:
         """Return a query of the windows of replayed islands, with the partial values of each pane."""
-        start_ms, end_ms = IN_WINDOW
+        start_at, end_at = IN_WINDOW
         values: dict[str, str] = {"late_firings": "max(session__late_firings)"}
         for pane in PANES_KEPT:
             filter_clause = f" FILTER (WHERE session__in_{pane})"
             values[pane_count_column(pane)] = f"coalesce(sum(events){filter_clause}, 0)::BIGINT"
             values |= merge_partials(self._task.aggregates, filter_clause, f"__{pane}")
-        bounds = {"start_ms": start_ms, "end_ms": end_ms}
+        bounds = {"start_at": start_at, "end_at": end_at}
         by = ", ".join([*self._keys, *bounds.values()])
         joined = f"SELECT d.*, m.* EXCLUDE ({UNIT}) FROM members m JOIN dirty d USING ({UNIT})"
-        renamed = f"SELECT * EXCLUDE (start_ms) FROM ({joined})"
+        renamed = f"SELECT * EXCLUDE (start_at) FROM ({joined})"
         keys = {key: key for key in self._keys}
         return f"SELECT {select_list({**keys, **bounds, **values})} FROM ({renamed}) GROUP BY {by}"
 
@@ -295,7 +326,7 @@ class SessionQueries:
         late = f"SELECT * FROM ({self._join_fates()}) WHERE fate <> {quote_text(Fate.ON_TIME)}"
         fates = f"unnest([1, -1]) AS change, unnest([fate, {quote_text(Fate.ON_TIME)}]) AS of_fate"
         changes = f"SELECT *, {fates} FROM ({late})"
-        cell_ms = floor_to_step("first_ms", self._task.cells.offset_ms, self._task.cells.size_ms)
+        cell_ms = floor_to_step(self._in_ms("first_at"), self._task.cells.offset_ms, self._task.cells.size_ms)
         columns = {
             "event_time_ms": cell_ms,
             "source_partition": PARTITION_TEXT,
@@ -312,11 +343,10 @@ class SessionQueries:
         """Return a query of the table of dropped records, for events in the owned interval."""
         task = self._task
         assert task.dropped is not None  # noqa: S101 - only replays need it
-        owned = task.owned
-        is_owned = f"first_ms >= {owned.start_ms} AND first_ms < {owned.end_ms}"
-        cell_ms = floor_to_step("first_ms", task.cells.offset_ms, task.cells.size_ms)
+        is_owned = f"first_at >= {self._owned_from} AND first_at < {self._owned_until}"
+        cell_ms = floor_to_step(self._in_ms("first_at"), task.cells.offset_ms, task.cells.size_ms)
         values = {
-            "event_time": to_timestamp("first_ms"),
+            "event_time": to_timestamp(self._in_ms("first_at")),
             "arrival_time": to_timestamp("arrival_ms"),
             "source_partition": "source_partition",
             "arrival_seq": "arrival_seq",
@@ -332,25 +362,33 @@ class SessionQueries:
         return f"SELECT d.*, f.fate FROM fates f JOIN dirty d USING ({UNIT})"
 
     def _to_output(self, rows: str, values: dict[str, str], output: TaskOutput) -> str:
-        """Return a query of the columns of a table, over rows with `start_ms`, `end_ms`, and the keys."""
+        """Return a query of the columns of a table, over rows with `start_at`, `end_at`, and the keys."""
         columns = {
             **values,
-            "window_start": to_timestamp("start_ms"),
-            "window_end": to_timestamp("end_ms"),
+            "window_start": self._timestamp("start_at"),
+            "window_end": self._timestamp("end_at"),
             "run_id": quote_text(output.run_id),
-            **staging_columns("start_ms", self._task.chunks),
+            **staging_columns(self._in_ms("start_at"), self._task.chunks),
             **dict(zip(self._task.keys, self._keys, strict=True)),
         }
         return f"SELECT {cast_columns(columns, output)} FROM ({rows})"
 
+    def _timestamp(self, at: str) -> str:
+        return to_timestamp(at) if self._task.window.per_ms == 1 else f"make_timestamptz({at})"
+
+    def _in_ms(self, at: str) -> str:
+        """Return the millisecond of an instant."""
+        per_ms = self._task.window.per_ms
+        return at if per_ms == 1 else f"({floor_us(at, per_ms)} // {per_ms})"
+
     def _is_in_backbone(self) -> str:
         """Return the condition that a unit is surely in a waiting session: it arrived before its window fired."""
-        return f"(met_ms IS NULL OR met_ms < {self._fires_ms('first_ms')})"
+        return f"(met_at IS NULL OR met_at < {self._fires_at('first_at')})"
 
-    def _fires_ms(self, last_ms: str) -> str:
+    def _fires_at(self, last_at: str) -> str:
         """Return the watermark that fires a session with this last event."""
-        return f"({last_ms} + {self._task.gap_ms - 1})"
+        return f"({last_at} + {self._task.window.gap - 1})"
 
-    def _is_after_gap(self, before_ms: str) -> str:
+    def _is_after_gap(self, before_at: str) -> str:
         """Return the condition that a unit begins more than a gap after the preceding ones, or is the first."""
-        return f"coalesce(first_ms - {before_ms} > {self._task.gap_ms}, true)"
+        return f"coalesce(first_at - {before_at} > {self._task.window.gap}, true)"

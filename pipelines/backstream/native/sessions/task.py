@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from backstream.eventtime.duplicates import Identity
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import SourceClock
-from backstream.eventtime.windows import Tumbling
+from backstream.eventtime.windows import Session, Tumbling
 from backstream.native.task import Aggregate, ChunkGrid, ReadSpec, TaskOutput
 
 
@@ -41,7 +41,7 @@ class UnitTask:
 
     number: int
     reading: ReadSpec
-    gap_ms: int
+    window: Session
     keys: Sequence[str]
     aggregates: Sequence[Aggregate]
     identity: Identity
@@ -69,7 +69,7 @@ class SessionTask:
     """
 
     number: int
-    gap_ms: int
+    window: Session
     allowed_lateness_ms: int
     keys: Sequence[str]
     aggregates: Sequence[Aggregate]

@@ -43,11 +43,13 @@ class SessionFiring(NamedTuple):
 class ReplayedIsland:
     """The result of a replay. Units are numbered in arrival order.
 
-    If the stream failed at a unit, `fates` ends before it, and `refusal` is the reason.
+    If the stream failed at a unit, `fates` ends before it, and `refusal` is the reason. `open` has the units of
+    the sessions, by start and end, that a job of Structured Streaming had not emitted yet.
     """
 
     fates: list[str] = field(default_factory=list)
     firings: list[SessionFiring] = field(default_factory=list)
+    open: dict[Span, list[int]] = field(default_factory=dict)
     refusal: str | None = None
 
 
@@ -101,14 +103,23 @@ class _ActiveSessions:
 
 
 def replay_island(
-    spans_ms: Sequence[Span], in_force_ms: Sequence[int], gap_ms: int, lateness_ms: int
+    spans_ms: Sequence[Span],
+    in_force_ms: Sequence[int],
+    gap_ms: int,
+    lateness_ms: int,
+    emitted_until: int | None = None,
 ) -> ReplayedIsland:
     """Replay one group of touching events: its units in arrival order, each with the watermark at its arrival.
 
     Watermarks between two units have no effect before the next unit. The watermark +inf follows the last unit.
+    With `emitted_until`, all values are in microseconds, and the rules are those of a job; see `Session`.
     """
     replay, sessions, due_ms = ReplayedIsland(), _ActiveSessions(), MAX_MS
+    is_judged_alone = emitted_until is not None
     for number, ((first_ms, last_ms), watermark_ms) in enumerate(zip(spans_ms, in_force_ms, strict=True)):
+        if is_judged_alone and first_ms + gap_ms - 1 <= watermark_ms:
+            replay.fates.append(Fate.DROPPED.value)
+            continue
         if watermark_ms >= due_ms:
             _advance(replay, sessions, watermark_ms, lateness_ms)
         # The fast path for almost all units of a large group.
@@ -119,7 +130,9 @@ def replay_island(
             replay.refusal = _refusal(spans_ms, in_force_ms, gap_ms, lateness_ms, number)
             return replay
         due_ms = sessions.due_ms(lateness_ms)
-    _advance(replay, sessions, MAX_MS, lateness_ms)
+    _advance(replay, sessions, MAX_MS if emitted_until is None else emitted_until - 1, lateness_ms)
+    if is_judged_alone:
+        replay.open = dict(zip(zip(sessions.starts, sessions.ends, strict=True), sessions.members, strict=True))
     return replay
 
 

@@ -84,16 +84,22 @@ def find_sessions(
         is_skewed: whether a few keys have most of the events.
     """
     parts = split_aggregates(events, aggregates)
-    owned_columns = IntervalColumns.from_interval(events.sparkSession, owned) if owned else None
+    owned_columns = None
+    if owned:
+        per_ms = window.per_ms
+        in_instants = Interval(owned.start_ms * per_ms, owned.end_ms * per_ms)
+        owned_columns = IntervalColumns.from_interval(events.sparkSession, in_instants)
     units = build_units(events, keys, window, parts, is_replay=is_replay, is_skewed=is_skewed)
-    islands = build_islands(units, keys, parts, is_replay=is_replay)
+    islands = build_islands(units, keys, window, parts, is_replay=is_replay)
     return Sessions(events, keys, window, aggregates, units, islands, parts, is_replay, owned_columns)
 
 
 def persist_sessions(sessions: Sessions, keep: Keep) -> Sessions:
     """Persist the units and islands, and choose how Spark finds the events of islands. Runs a job."""
     units = keep(sessions.units)
-    islands = keep(build_islands(units, sessions.keys, sessions.parts, is_replay=sessions.is_replay))
+    islands = keep(
+        build_islands(units, sessions.keys, sessions.window, sessions.parts, is_replay=sessions.is_replay)
+    )
     persisted = replace(sessions, units=units, islands=islands)
     buckets = F.sum((island_end_ms() - F.col(START)) / F.col(GAP) + F.lit(1))
     ((count,),) = persisted.special.agg(F.coalesce(buckets, F.lit(0.0))).collect()
@@ -141,7 +147,7 @@ def _clean_windows(sessions: Sessions) -> DataFrame:
         windows = clean.select(*sessions.keys, *values)
     else:
         events = add_islands(sessions.events, clean, sessions.keys, sessions.window, how="inner")
-        end_ms = F.max(F.col("event_time_ms") + sessions.window.gap_ms).alias(WINDOW[1])
+        end_ms = F.max(sessions.window.event_time + sessions.window.gap_ms).alias(WINDOW[1])
         windows = events.groupBy(*sessions.keys, START).agg(
             end_ms, F.count(F.lit(1)).alias(EVENTS), *aggregate_columns(sessions.aggregates)
         )

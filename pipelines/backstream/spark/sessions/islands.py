@@ -19,9 +19,10 @@ from operator import and_
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from backstream.eventtime.instants import MAX_MS
+from backstream.eventtime.instants import MAX_MS, MIN_MS
+from backstream.eventtime.windows import Session
 from backstream.native.sessions.arrow_replay import FIRST, GAP, LAST, LATENESS, MET
-from backstream.spark.schemas import ARRIVAL_ORDER, int64_literal
+from backstream.spark.schemas import ARRIVAL_ORDER, EVENT_TIME_US, int64_literal
 from backstream.spark.windows.partial_aggregates import PartialAggregates
 
 START, EVENTS, IS_CLEAN = "session__start_ms", "session__events", "session__is_clean"
@@ -37,6 +38,7 @@ _BACKBONE_FIRST, _BACKBONE_LAST, _OTHERS_FIRST, _OTHERS_MET = (
 )
 _BEGINS, _CHAINS = "session__begins", "session__chains"
 _ISLAND_BUCKET, _ISLAND_KEY = "session__island_bucket_ms", "session__key"
+_US_PER_MS = 1_000
 _FAR_MS = MAX_MS // 4
 """Beyond this time a merge may overflow and fail the stream at a record, so each event is a unit of its own."""
 
@@ -45,16 +47,36 @@ _FAR_MS = MAX_MS // 4
 class SessionColumns:
     """The parameters of session windows as columns.
 
-    They are literals in a run, and columns of the row if several streams are replayed in one job.
+    They are literals in a run, and columns of the row if several streams are replayed in one job. With
+    `emitted_until`, all are in microseconds; see `eventtime.windows.Session`.
     """
 
     gap_ms: Column
     allowed_lateness_ms: Column
+    emitted_until: int | None = None
 
     @classmethod
-    def from_settings(cls, gap_ms: int, allowed_lateness_ms: int) -> SessionColumns:
+    def from_settings(cls, window: Session, allowed_lateness_ms: int) -> SessionColumns:
         """Return the parameters of one definition as literals."""
-        return cls(int64_literal(gap_ms), int64_literal(allowed_lateness_ms))
+        return cls(int64_literal(window.gap), int64_literal(allowed_lateness_ms), window.emitted_until)
+
+    @property
+    def per_ms(self) -> int:
+        """The number of instants in a millisecond."""
+        return 1 if self.emitted_until is None else _US_PER_MS
+
+    @property
+    def event_time(self) -> Column:
+        """The event time of a record."""
+        return F.col("event_time_ms" if self.emitted_until is None else EVENT_TIME_US)
+
+    @property
+    def met(self) -> Column:
+        """The last instant that the watermark had reached when a record arrived; no session ends near -inf."""
+        if self.emitted_until is None:
+            return F.col("watermark_ms")
+        finite_ms = F.greatest(F.col("watermark_ms"), int64_literal(MIN_MS // _US_PER_MS))
+        return finite_ms * int64_literal(_US_PER_MS) + int64_literal(_US_PER_MS - 1)
 
     def is_in_time(self) -> Column:
         """Return whether a record was at least two milliseconds ahead of the watermark at its arrival.
@@ -97,7 +119,7 @@ def build_units(
     """
     if is_replay:
         # Two records can be equal in every column, so an id makes each of them a unit.
-        columns = [column.alias(name) for name, column in to_unit().items()]
+        columns = [column.alias(name) for name, column in to_unit(window).items()]
         unit = F.struct(*columns, F.monotonically_increasing_id())
         events = events.withColumn(_ALONE, F.when(~window.is_in_time(), unit))
     units = _group_units(events, keys, window, parts, is_replay=is_replay, is_skewed=is_skewed)
@@ -105,7 +127,12 @@ def build_units(
 
 
 def build_islands(
-    units: DataFrame, keys: Sequence[str], parts: PartialAggregates | None = None, *, is_replay: bool
+    units: DataFrame,
+    keys: Sequence[str],
+    window: SessionColumns,
+    parts: PartialAggregates | None = None,
+    *,
+    is_replay: bool,
 ) -> DataFrame:
     """Return per key and island `START`, `LAST`, `EVENTS`, `IS_CLEAN`, and the merged columns of `parts`."""
     lateness = _lateness_columns() if is_replay else {}
@@ -115,7 +142,7 @@ def build_islands(
         *(column.alias(name) for name, column in lateness.items()),
         *(parts.merges if parts else ()),
     )
-    return islands.withColumn(IS_CLEAN, _is_clean() if is_replay else F.expr("true")).drop(*lateness)
+    return islands.withColumn(IS_CLEAN, _is_clean(window) if is_replay else F.expr("true")).drop(*lateness)
 
 
 def island_end_ms() -> Column:
@@ -139,7 +166,7 @@ def add_islands(
         IS_CLEAN,
         F.explode(buckets).alias(_ISLAND_BUCKET),
     )
-    bucketed = events.withColumn(_BUCKET, _bucket_ms(F.col("event_time_ms"), window.gap_ms))
+    bucketed = events.withColumn(_BUCKET, _bucket_ms(window.event_time, window.gap_ms))
     same = [F.col(key).eqNullSafe(F.col(name)) for key, name in names.items()]
     is_in_island = reduce(and_, [*same, F.col(_BUCKET) == F.col(_ISLAND_BUCKET)])
     return bucketed.join(by_bucket, is_in_island, how=how).select(*events.columns, START, IS_CLEAN)
@@ -157,15 +184,15 @@ def _group_units(
     # If a bucket has few events, aggregation before the shuffle removes few rows, so shuffling events by key is
     # faster. With a hot key, one task would get most events, so they are aggregated first.
     shuffled = events if is_skewed else events.repartition(*(F.col(key) for key in keys))
-    bucket_ms, unit = _bucket_ms(F.col("event_time_ms"), window.gap_ms), []
+    bucket_ms, unit = _bucket_ms(window.event_time, window.gap_ms), []
     if is_replay:
         # Near the limit of 64 bits a bucket could overflow. There each event is a unit of its own.
         bucket_ms, unit = F.when(F.col(_ALONE).isNull(), bucket_ms), [_ALONE]
     # Grouping by the parameters keeps them as columns; Spark removes literals from the grouping.
     by = {_BUCKET: bucket_ms, **_parameters(window)}
     units = shuffled.groupBy(*keys, *unit, *(column.alias(name) for name, column in by.items())).agg(
-        F.min("event_time_ms").alias(FIRST),
-        F.max("event_time_ms").alias(LAST),
+        F.min(window.event_time).alias(FIRST),
+        F.max(window.event_time).alias(LAST),
         F.count(F.lit(1)).alias(EVENTS),
         *(parts.partial if parts else ()),
     )
@@ -173,9 +200,9 @@ def _group_units(
     return units.withColumns(arrival).drop(_BUCKET, _ALONE)
 
 
-def to_unit() -> dict[str, Column]:
+def to_unit(window: SessionColumns) -> dict[str, Column]:
     """Return the columns of a unit of one record: its watermark and its arrival position."""
-    return {MET: F.col("watermark_ms"), ORDER: F.struct(*ARRIVAL_ORDER)}
+    return {MET: window.met, ORDER: F.struct(*ARRIVAL_ORDER)}
 
 
 def _parameters(window: SessionColumns) -> dict[str, Column]:
@@ -199,7 +226,7 @@ def _lateness_columns() -> dict[str, Column]:
     }
 
 
-def _is_clean() -> Column:
+def _is_clean(window: SessionColumns) -> Column:
     """Return whether the island fired once, on time, with all its events, and nothing was dropped.
 
     If the backbone is one chain, no part of it fires alone, since each unit joins the session before the watermark
@@ -207,12 +234,16 @@ def _is_clean() -> Column:
     first event of the backbone, so that its neighbor in the chain has arrived, or neither has fired. And it
     arrives before the watermark reaches the end of the chain. Also, the cleanup time must not exceed 64 bits,
     since the stream fails there.
+
+    In a job of Structured Streaming, any other event is dropped, and sessions after the end of the logs are open.
     """
     is_after_first = F.col(_OTHERS_FIRST) >= F.col(_BACKBONE_FIRST)
     is_before_firing = F.col(_OTHERS_MET) < _fires_ms(F.col(_BACKBONE_LAST))
     is_bounded = F.col(LAST) <= F.lit(MAX_MS) - F.col(LATENESS) - F.col(GAP)
     is_one_chain = F.col(_CHAINS) == F.lit(1)
     has_others = F.col(_OTHERS_FIRST).isNotNull()
+    if window.emitted_until is not None:
+        return is_one_chain & ~has_others & (island_end_ms() <= int64_literal(window.emitted_until))
     return (
         is_one_chain & is_bounded & (~has_others | F.coalesce(is_after_first & is_before_firing, F.expr("false")))
     )

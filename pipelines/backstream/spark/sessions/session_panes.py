@@ -27,6 +27,7 @@ from backstream.native.sessions.arrow_replay import (
     MET,
     POSITION,
     SEQ,
+    UNTIL,
     ReplayColumns,
     fated,
     in_firings,
@@ -118,7 +119,7 @@ def session_members(sessions: Sessions) -> DataFrame:
 def session_records(sessions: Sessions) -> DataFrame:
     """Return every record with `fate` and `is_owned`: whether the chunks own the session of all events."""
     columns = [*sessions.events.columns, "fate", "is_owned"]
-    is_owned = owns_start(sessions.owned, F.coalesce(START, "event_time_ms"))
+    is_owned = owns_start(sessions.owned, F.coalesce(START, sessions.window.event_time))
     on_time, others = split_on_time(sessions)
     on_time = on_time.withColumns({"fate": F.lit(Fate.ON_TIME), "is_owned": is_owned}).select(*columns)
     if others is None:
@@ -251,9 +252,9 @@ def _dirty_events(sessions: Sessions) -> DataFrame:
 
 
 def _as_units(events: DataFrame, sessions: Sessions) -> DataFrame:
-    event_ms, window = F.col("event_time_ms"), sessions.window
-    span = {FIRST: event_ms, LAST: event_ms, GAP: window.gap_ms, LATENESS: window.allowed_lateness_ms}
-    return events.withColumns({**span, **to_unit()})
+    at, window = sessions.window.event_time, sessions.window
+    span = {FIRST: at, LAST: at, GAP: window.gap_ms, LATENESS: window.allowed_lateness_ms}
+    return events.withColumns({**span, **to_unit(window)})
 
 
 def _replay_in_order(units: DataFrame, sessions: Sessions, columns: ReplayColumns) -> DataFrame:
@@ -261,7 +262,9 @@ def _replay_in_order(units: DataFrame, sessions: Sessions, columns: ReplayColumn
     # The window function distributes the islands of a hot key over several tasks, and sorts within an island.
     # Units in time have no arrival position and come first.
     order = Window.partitionBy(*sessions.keys, START).orderBy(ORDER, FIRST)
-    units = units.withColumns({SEQ: F.col(ORDER).arrival_seq, POSITION: F.row_number().over(order)}).drop(ORDER)
+    until = int64_literal(sessions.window.emitted_until)
+    added = {SEQ: F.col(ORDER).arrival_seq, POSITION: F.row_number().over(order), UNTIL: until}
+    units = units.withColumns(added).drop(ORDER)
     schema = StructType([*units.schema.fields])
     for name, kind in columns.types.items():
         schema.add(name, kind)

@@ -27,6 +27,7 @@ from backstream.spark.sessions.islands import START, SessionColumns, build_islan
 from backstream.spark.source import REASON, count_gaps
 from backstream.spark.watermarks.join import add_watermarks
 from backstream.spark.windows import aggregation
+from backstream.spark.windows.aggregation import WINDOW
 from backstream.spark.windows.fate_counts import IN_A_WINDOW, FateCounts, count_fates
 from backstream.watermarks.timeline import WatermarkTimeline
 
@@ -132,8 +133,8 @@ class SessionWindows:
     def values(self, _: DataFrame) -> DataFrame:
         """Return the value to publish per key and session; in a replay the first, live, and final value."""
         if self.work.is_replay:
-            return session_panes.session_panes(self._sessions)
-        return found_sessions.aggregate_sessions(self._sessions, self.recomputed)
+            return self._in_ms(session_panes.session_panes(self._sessions))
+        return self._in_ms(found_sessions.aggregate_sessions(self._sessions, self.recomputed))
 
     def members(self, _: DataFrame) -> DataFrame:
         """Return the records as a job gets them: one row per record and owned session."""
@@ -144,13 +145,23 @@ class SessionWindows:
 
     def firings(self, _: DataFrame) -> DataFrame:
         """Return every pane that each session fired, in order; the time of the firing is unknown."""
-        return session_panes.session_firings(self._sessions).withColumn("fired_at", F.lit(None).cast("timestamp"))
+        firings = self._in_ms(session_panes.session_firings(self._sessions))
+        return firings.withColumn("fired_at", F.lit(None).cast("timestamp"))
 
     def dropped_events(self, records: DataFrame) -> DataFrame:
         """Return the dropped records of the side output."""
         is_owned = self.work.owned_interval.hold(F.col("event_time_ms"))
         dropped = records.where((F.col("fate") == F.lit(Fate.DROPPED)) & is_owned)
         return dropped.withColumn("cleaned_up_at", F.lit(None).cast("timestamp"))
+
+    def _in_ms(self, rows: DataFrame) -> DataFrame:
+        """Return windows in milliseconds; those in microseconds also as timestamps, which have them exactly."""
+        if self.window.per_ms == 1:
+            return rows
+        exact = {name.removesuffix("_ms"): F.timestamp_micros(name) for name in WINDOW}
+        return rows.withColumns(exact).withColumns(
+            {name: F.unix_millis(name.removesuffix("_ms")) for name in WINDOW}
+        )
 
     @property
     def _usable(self) -> DataFrame:
@@ -162,7 +173,7 @@ class SessionWindows:
         sessions = found_sessions.find_sessions(
             self._usable,
             definition.source.key,
-            SessionColumns.from_settings(self.window.gap_ms, definition.lateness.allowed),
+            SessionColumns.from_settings(self.window, definition.lateness.allowed),
             spark_aggregates(definition),
             is_replay=self.work.is_replay,
             owned=self.work.interval,
@@ -247,11 +258,11 @@ class _SparkIslands:
         events = self.events_between(interval.start_ms, interval.end_ms).select(*self.keys, "event_time_ms")
         if self.ends is not None:
             events = self.ends.unionByName(events)
-        window = SessionColumns.from_settings(self.gap_ms, 0)
+        window = SessionColumns.from_settings(Session(self.gap_ms), 0)
         bounds = plan_literals(events.sparkSession, counts_from_ms, until_ms, open_ms)
         crosses = F.col(START).between(bounds[0], bounds[1] - F.lit(1)) & (F.col(LAST) >= bounds[1])
         islands = build_islands(
-            build_units(events, self.keys, window, is_replay=False), self.keys, is_replay=False
+            build_units(events, self.keys, window, is_replay=False), self.keys, window, is_replay=False
         )
         # The checkpoint cuts the lineage. Without it, each round would repeat the reads of all earlier rounds.
         crossing, is_open = islands.where(crosses).localCheckpoint(), F.col(LAST) >= bounds[2]

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Self
 
+import pyarrow.compute as pc
+
 from backstream.definition.changed_keys import ChangedKeys
 from backstream.definition.loader import load_definition, resolve_paths
 from backstream.definition.model import Definition
 from backstream.definition.prepared import reads_prepared_files
 from backstream.errors import SpecError
-from backstream.eventtime.instants import DAY_MS, duration_text, instant_text
+from backstream.eventtime.instants import DAY_MS, duration_text, epoch_ms, instant_text
 from backstream.eventtime.intervals import Interval, backfill_range, require_whole_days
 from backstream.eventtime.records import Fate
 from backstream.eventtime.stale_windows import (
@@ -24,9 +26,11 @@ from backstream.eventtime.stale_windows import (
 )
 from backstream.eventtime.windows import Session
 from backstream.lake.published_windows import PublishedWindows, load_published_windows
+from backstream.lake.reader import load_published_rows
 from backstream.runs.home import Home, RunFolder
 from backstream.runs.manifest import Manifest, sum_fates
 from backstream.runs.plan import InputFile, Mode
+from backstream.runs.table_schemas import PANES, pane_count_column
 from backstream.source.files import list_source_files
 from backstream.source.footers import load_footers
 from backstream.source.key_index import KeyIndex
@@ -205,7 +209,7 @@ def _find_run_changes(dataset: _Dataset, run_id: str, days: set[int]) -> _RunCha
     removed = sorted(dataset.plans.of_plan(plan, dataset.inputs.removed_since(plan)), key=lambda file: file.path)
     difference = InputDifference(dataset.inputs, dataset.inputs.added_since(plan), removed)
     definition = dataset.plans.definition(plan)
-    emitted = tuple(_find_emitted_days(dataset.definition, definition, plan.mode, days))
+    emitted = tuple(_find_emitted_days(dataset, definition, plan.mode, days))
     if not difference or emitted:
         return _RunChanges(days, plan.mode, reasons=emitted)
     if path := _find_watermark_change(plan, definition, dataset.comparison, difference):
@@ -236,10 +240,10 @@ def _find_run_changes(dataset: _Dataset, run_id: str, days: set[int]) -> _RunCha
 
 
 def _find_emitted_days(
-    current: Definition, planned: Definition, mode: Mode, days: set[int]
+    dataset: _Dataset, planned: Definition, mode: Mode, days: set[int]
 ) -> Iterator[_StaleReason]:
     """Yield the days with windows that were open, and that a job of Structured Streaming has emitted since."""
-    window, former, latest = planned.window.spec(), planned.watermark.batches, current.watermark.batches
+    former, latest = planned.watermark.batches, dataset.definition.watermark.batches
     if (
         mode is Mode.RECOMPUTE
         or planned.backfill.publish != "first"
@@ -249,11 +253,27 @@ def _find_emitted_days(
         return
     from backstream.structured_streaming.batch_table import load_batches  # other datasets need no such import
 
-    assert not isinstance(window, Session)  # noqa: S101 - a definition with a job has none
     first_ms, last_ms = (load_batches(batches).emitted_until_ms for batches in (former, latest))
-    ends_ms = Interval(first_ms + 1, max(last_ms, first_ms) + 1)
-    found = (day for day in days if Interval(day + 1, day + DAY_MS + window.size_ms).overlaps(ends_ms))
-    yield from _whole_days(found, f"the job has emitted windows since, up to {instant_text(last_ms)}")
+    ends_ms, window = Interval(first_ms + 1, max(last_ms, first_ms) + 1), planned.window.spec()
+    if isinstance(window, Session):
+        found = _find_days_of_open_sessions(dataset, days, ends_ms)
+    else:
+        found = {day for day in days if Interval(day + 1, day + DAY_MS + window.size_ms).overlaps(ends_ms)}
+    yield from _whole_days(sorted(found), f"the job has emitted windows since, up to {instant_text(last_ms)}")
+
+
+def _find_days_of_open_sessions(dataset: _Dataset, days: set[int], ends_ms: Interval) -> set[int]:
+    """Return the days on which sessions begin that were not emitted, and that end in an interval."""
+    panes = load_published_rows(dataset.home, dataset.name, PANES, Interval(min(days), max(days) + DAY_MS))
+    first, live = (pc.equal(panes[pane_count_column(pane)], 0) for pane in ("first", "live"))
+    rows = panes.filter(pc.and_(first, pc.invert(live))).select(["window_start", "window_end"]).to_pylist()
+    # An end in the table has microseconds, so one in the first millisecond was open.
+    starts_ms = {
+        epoch_ms(row["window_start"])
+        for row in rows
+        if ends_ms.start_ms - 1 <= epoch_ms(row["window_end"]) < ends_ms.end_ms
+    }
+    return days.intersection(start_ms - start_ms % DAY_MS for start_ms in starts_ms)
 
 
 def _find_copies_reach(

@@ -7,7 +7,7 @@ from collections import defaultdict
 import numpy as np
 
 from backstream.errors import PlanError
-from backstream.eventtime.instants import DAY_MS, instant_text
+from backstream.eventtime.instants import DAY_MS, MAX_MS, instant_text
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.windows import Session
 from backstream.runs.plan import Mode
@@ -70,9 +70,9 @@ def _sum_records(scope: RunScope) -> RecordsRead:
 def _require_decided(scope: RunScope, table: BatchTable, read: RecordsRead) -> None:
     """Check that no record is undecided in the range, or that the definition decides; then the user is told."""
     window, undecided = scope.definition.window.spec(), scope.definition.watermark.undecided
-    if isinstance(window, Session):
-        return
-    ends_ms = Interval(scope.interval.start_ms + 1, scope.interval.end_ms + window.size_ms)
+    # A session ends a gap after its last record, and can begin long before.
+    until_ms = MAX_MS if isinstance(window, Session) else scope.interval.end_ms + window.size_ms
+    ends_ms = Interval(scope.interval.start_ms + 1, until_ms)
     found = {number: each for number, each in table.undecided_ends().items() if each.overlaps(ends_ms)}
     if not found:
         return

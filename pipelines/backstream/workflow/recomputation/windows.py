@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any
 
 from backstream.errors import PlanError
-from backstream.eventtime.instants import DAY_MS, MAX_MS
+from backstream.eventtime.instants import DAY_MS, MAX_MS, epoch_us
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import Fate, Record
 from backstream.eventtime.watermarks import WatermarkEvent, Watermarks
 from backstream.eventtime.window_operator import Pane, PaneTiming, WindowResults, fire_windows
-from backstream.eventtime.windows import Session, TimeWindow
+from backstream.eventtime.windows import Session, TimeWindow, WindowSpec
 from backstream.native.raw_input import RawInput, RawRecord, Target
 from backstream.runs.plan import Mode
 from backstream.workflow.recomputation.arrival_history import ArrivalHistory, OwnWatermarks
@@ -103,15 +104,14 @@ def recompute_windows(
 
 def find_session_targets(raw: RawInput, seeds: Sequence[tuple[tuple[Any, ...], int]]) -> set[Target]:
     """Return the sessions of all records, given the key and the event time of one record of each."""
-    window, found = raw.definition.window.spec(), set[Target]()
+    window, found = raw.definition.window_spec, set[Target]()
     if not isinstance(window, Session) or not seeds:
         return found
-    gap_ms = window.gap_ms
-    alone = [Target(TimeWindow(at_ms, at_ms + gap_ms), key) for key, at_ms in seeds]
+    alone = [Target(TimeWindow(at_ms, at_ms + window.gap_ms), key) for key, at_ms in seeds]
     for (key, _), records in zip(seeds, _load_groups(raw, alone), strict=True):
         times_ms = [record.event_ms for record in records if not record.is_duplicate]
         if times_ms:
-            found.add(Target(TimeWindow(min(times_ms), max(times_ms) + gap_ms), key))
+            found.add(Target(TimeWindow(min(times_ms), max(times_ms) + window.gap_ms), key))
     return found
 
 
@@ -144,7 +144,7 @@ class _Replay:
 
 def _load_groups(raw: RawInput, targets: Sequence[Target]) -> list[list[RawRecord]]:
     """Return the records of each target; for a session, all records that may touch it."""
-    window = raw.definition.window.spec()
+    window = raw.definition.window_spec
     if not isinstance(window, Session):
         return raw.load_records([(Interval(*target.window), target.key) for target in targets])
     reach_ms = max(2 * window.gap_ms, DAY_MS)
@@ -153,7 +153,7 @@ def _load_groups(raw: RawInput, targets: Sequence[Target]) -> list[list[RawRecor
             Interval(target.window.start_ms - reach_ms, target.window.end_ms + reach_ms) for target in targets
         ]
         groups = raw.load_records([(span, target.key) for span, target in zip(spans, targets, strict=True)])
-        islands = [_island(records, target, window) for records, target in zip(groups, targets, strict=True)]
+        islands = [_island(raw, records, target, window) for records, target in zip(groups, targets, strict=True)]
         if all(
             not island
             or (
@@ -166,11 +166,12 @@ def _load_groups(raw: RawInput, targets: Sequence[Target]) -> list[list[RawRecor
         reach_ms *= 4
 
 
-def _island(records: Sequence[RawRecord], target: Target, window: Session) -> list[RawRecord]:
+def _island(raw: RawInput, records: Sequence[RawRecord], target: Target, window: Session) -> list[RawRecord]:
     """Return the records, ordered by event time, that are connected to a session by gaps at most."""
     islands: list[list[RawRecord]] = []
-    for record in sorted(records, key=lambda record: record.event_ms):
-        if islands and record.event_ms <= islands[-1][-1].event_ms + window.gap_ms:
+    placed = sorted(((_instant(raw, record, window), record) for record in records), key=itemgetter(0))
+    for number, (at, record) in enumerate(placed):
+        if number and at <= placed[number - 1][0] + window.gap:
             islands[-1].append(record)
         else:
             islands.append([record])
@@ -180,21 +181,37 @@ def _island(records: Sequence[RawRecord], target: Target, window: Session) -> li
     )
 
 
+def _instant(raw: RawInput, record: RawRecord, window: WindowSpec) -> int:
+    """Return the event time of a record in the instants of the windows."""
+    if not isinstance(window, Session) or window.per_ms == 1:
+        return record.event_ms
+    return epoch_us(record.values[raw.definition.timed_source.event_time])
+
+
+def _in_ms(window: TimeWindow, per_ms: int) -> TimeWindow:
+    return TimeWindow(window.start_ms // per_ms, window.end_ms // per_ms)
+
+
 def _recompute(
     raw: RawInput, target: Target, records: Sequence[RawRecord], replay: _Replay | None
 ) -> RecomputedWindow:
-    window, lateness_ms = raw.definition.window.spec(), raw.definition.lateness.allowed
+    window, lateness_ms = raw.definition.window_spec, raw.definition.lateness.allowed
+    per_ms = window.per_ms if isinstance(window, Session) else 1
     counted = [number for number, record in enumerate(records) if not record.is_duplicate]
-    own = [Record(records[number].arrival_ms, 0, target.key, records[number].event_ms) for number in counted]
+    own = [
+        Record(records[number].arrival_ms, 0, target.key, _instant(raw, records[number], window))
+        for number in counted
+    ]
     if replay is None:
         lateness_ms = 0
         watermarks = Watermarks([WatermarkEvent(MAX_MS, len(own) - 1, 0)])
     else:
-        watermarks = replay.stream.restrict(
-            [replay.numbers[number] for number in counted], _thresholds(own, window, lateness_ms)
-        )
+        thresholds_ms = {at // per_ms for at in _thresholds(own, window, lateness_ms)}
+        watermarks = replay.stream.restrict([replay.numbers[number] for number in counted], thresholds_ms)
+        for number, event in enumerate(watermarks.events):
+            watermarks.events[number] = replace(event, watermark_ms=(event.watermark_ms + 1) * per_ms - 1)
     results = fire_windows(own, watermarks, window, lateness_ms)
-    panes = [pane for pane in results.panes if pane.window == target.window]
+    panes = [pane for pane in results.panes if _in_ms(pane.window, per_ms) == target.window]
     rows = [records[number].values for number in counted]
 
     def values(numbers: Sequence[int]) -> dict[str, Any]:
@@ -204,7 +221,7 @@ def _recompute(
     firings = [
         Firing(
             pane.timing,
-            *_firing_place(pane, watermarks, own),
+            *_firing_place(pane, watermarks, own, per_ms),
             len(pane.records),
             values(pane.records),
         )
@@ -257,22 +274,25 @@ def _published_records(
         return panes[0].records if panes and panes[0].timing is PaneTiming.ON_TIME else ()
     if which == "live":
         return panes[-1].records if panes else ()
-    times_ms = [record.event_time_ms for record in records]
-    window = raw.definition.window.spec()
+    times = [record.event_time_ms for record in records]
+    window = raw.definition.window_spec
     if isinstance(window, Session):
-        is_whole = bool(times_ms) and target.window == TimeWindow(min(times_ms), max(times_ms) + window.gap_ms)
+        whole = TimeWindow(min(times, default=0), max(times, default=0) + window.gap)
+        is_whole = bool(times) and target.window == _in_ms(whole, window.per_ms)
         return range(len(records)) if is_whole else ()
     return range(len(records))
 
 
-def _firing_place(pane: Pane, watermarks: Watermarks, records: Sequence[Record]) -> tuple[int | None, int]:
-    """Return the time of a firing, None at the end of the input, and the watermark then."""
+def _firing_place(
+    pane: Pane, watermarks: Watermarks, records: Sequence[Record], per_ms: int
+) -> tuple[int | None, int]:
+    """Return the time of a firing, None at the end of the input, and the watermark then, in ms."""
     if pane.timing is PaneTiming.LATE:
         # The watermarks of the pane's operator are only those that cross a threshold.
         met_ms = watermarks.in_force_ms[pane.by] if watermarks.in_force_ms else pane.watermark_ms
         return records[pane.by].arrival_time_ms, met_ms
     event = watermarks.events[pane.by]
-    return (None if event.watermark_ms == MAX_MS else event.at_ms), event.watermark_ms
+    return (None if event.watermark_ms == MAX_MS else event.at_ms), event.watermark_ms // per_ms
 
 
 def _fates(
