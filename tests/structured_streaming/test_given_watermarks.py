@@ -29,4 +29,5 @@ def test_each_record_meets_the_watermark_in_force(seed: int) -> None:
     )
 
     assert found.in_force_ms == [given.in_force(at) for at in arrivals_ms]
+    assert found.current_ms == given.in_force(260)
     assert not found.is_final

@@ -262,9 +262,13 @@ def test_the_reference_verifies_sessions(tmp_path: Path) -> None:
     env = {"BACKSTREAM_HOME": str(tmp_path / "home")}
 
     printed = CliRunner().invoke(app, ["verify", run_folder.name, "--sample", "1000"], env=env)
+    asked = ["explain", str(definition), "--window", "2026-01-05T07:48:37.514Z", "--key", "key=berlin"]
+    explained = CliRunner().invoke(app, asked, env=env)
 
     assert printed.exit_code == 0, printed.output
     assert "the reference engine agrees with the table" in printed.output
+    assert explained.exit_code == 0, explained.output
+    assert "2026-01-05T07:53:37.514Z" in explained.output
 
 
 def test_open_sessions_are_stale_when_the_job_has_emitted_them(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
@@ -87,8 +88,13 @@ class SourceRun:
             self._run_ticks(self.clock.ticks_before(until_ms))
 
     def finish(self) -> None:
-        """Run the remaining ticks, and end the input with +inf."""
+        """Run the remaining ticks, and end the input with +inf, or with the last watermarks of a job."""
         self.advance(self.clock.end_ms)
+        if given := self.emission.strategy.given:
+            place = bisect_right(given.at_ms, self.clock.end_ms)
+            for at_ms, watermark_ms in zip(given.at_ms[place:], given.watermark_ms[place:], strict=True):
+                self.output.at(self.records - 1, at_ms)
+                self.output.emit(watermark_ms)
         is_idle_source = self.output.is_idle and self.emission.topology is Topology.SPLITS
         is_held = self.emission.suppresses_final_when_idle and is_idle_source
         if self.emission.has_end and not is_held:

@@ -97,13 +97,16 @@ def _sort(table: pa.Table) -> pa.Table:
     return table.sort_by(sort_keys(table))
 
 
-def load_rows_in_spans(home: Home, dataset: str, spans: Sequence[Interval]) -> pa.Table:
+def load_rows_in_spans(
+    home: Home, dataset: str, spans: Sequence[Interval], *, are_in_us: bool = False
+) -> pa.Table:
     """Return the published rows of windows that start in some intervals; empty if there is no table.
 
     Args:
         home: the home of the lake.
         dataset: the dataset.
         spans: the intervals.
+        are_in_us: whether windows may start within a millisecond.
     """
     with open_catalog_for_writing(home) as catalog:
         try:
@@ -113,7 +116,7 @@ def load_rows_in_spans(home: Home, dataset: str, spans: Sequence[Interval]) -> p
         if not spans:
             return table.schema().as_arrow().empty_table()
         merged = merge_intervals(spans)
-        if all(span.length_ms == 1 for span in merged):
+        if not are_in_us and all(span.length_ms == 1 for span in merged):
             # Many single instants are faster as a set. PyIceberg does not select files by a large set.
             days = [Interval(*_day_of(span.start_ms)) for span in merged]
             is_in_days = reduce(Or, [in_interval(WINDOW_START, day) for day in merge_intervals(days)])
@@ -142,10 +145,11 @@ def load_window_rows(
     Args:
         home: the home of the lake.
         dataset: the dataset.
-        starts_ms: the starts of the windows.
+        starts_ms: the starts of the windows; one with microseconds starts in the millisecond.
         key: the values of the key columns; None: all keys.
     """
-    is_wanted: list[BooleanExpression] = [_starts_at(starts_ms)]
+    starts = [in_interval(WINDOW_START, Interval(start_ms, start_ms + 1)) for start_ms in starts_ms]
+    is_wanted: list[BooleanExpression] = [reduce(Or, starts)]
     is_wanted += [_equals(name, value) for name, value in (key or {}).items()]
     with open_catalog_for_writing(home) as catalog:
         try:

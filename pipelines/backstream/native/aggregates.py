@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from backstream.native.record_scans import column_alias
+from backstream.native.record_scans import column_alias, time_in_ms
 from backstream.native.sql import quote_name, quote_path, staging_columns
 from backstream.native.task import INTEGERS, Aggregate, ChunkGrid, ReadSpec, TaskOutput
 from backstream.runs.table_schemas import PANES_KEPT, RECORD_COUNT, pane_count_column
@@ -99,7 +99,7 @@ def published_windows_query(
         RECORD_COUNT: pane_count_column(pane)
     }
     columns = [f"{quote_name(names.get(name, name))} AS {quote_name(name)}" for name, _, _ in output.columns]
-    split_by = staging_columns("epoch_ms(window_start)", chunks)
+    split_by = staging_columns(time_in_ms("window_start"), chunks)
     columns += [f"{split_by[name]} AS {name}" for name in output.split_by]
     count = quote_name(pane_count_column(pane))
     return f"SELECT {', '.join(columns)} FROM read_parquet({quote_path(path)}) WHERE {count} > 0"

@@ -13,6 +13,7 @@ from backstream.eventtime.instants import epoch_ms
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.windows import TimeWindow
 from backstream.native.raw_input import RawInput, Target, key_order_sql, open_shared_database, register_wanted
+from backstream.native.record_scans import time_in_ms
 from backstream.native.sql import quote_name
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class PublishedRows:
         names = self.raw.definition.source.key
         is_same = [f"p.{quote_name(name)} IS NOT DISTINCT FROM w.k{number}" for number, name in enumerate(names)]
         is_same += [
-            f"epoch_ms(p.{bound}) = w.{side}" for bound, side in zip(_BOUNDS, ("low", "high"), strict=True)
+            f"{time_in_ms(f'p.{bound}')} = w.{side}" for bound, side in zip(_BOUNDS, ("low", "high"), strict=True)
         ]
         with self._open() as database:
             register_wanted(

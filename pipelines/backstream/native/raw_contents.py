@@ -41,7 +41,7 @@ def summarize_contents(folder: Path, files: Sequence[RawFile], made_with: str) -
     with open_database(_MEMORY_MB) as database:
         listed = ", ".join(map(quote_path, paths))
         file = FILE if FILE in columns else "NULL::VARCHAR"
-        arrival = f"epoch_ms({ARRIVAL_TIME})" if ARRIVAL_TIME in columns else "NULL::BIGINT"
+        arrival = _floor(f"epoch_us({ARRIVAL_TIME})", 1_000) if ARRIVAL_TIME in columns else "NULL::BIGINT"
         database.execute(
             f"CREATE VIEW records AS SELECT {file} AS uri, {_floor(f'epoch_us({EVENT_TIME})', 1_000)} AS event_ms,"
             f" {arrival} AS arrival_ms, {_hash_of(columns - {FILE, LINE})} AS hash"

@@ -126,7 +126,7 @@ def _sum_by_cell(chunk: pa.Table, definition: Definition, counts: Sequence[str])
 
 
 def _to_ms(instants: pa.ChunkedArray) -> Any:
-    return instants.cast(pa.timestamp("ms", "UTC")).cast(pa.int64()).to_numpy()
+    return instants.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_numpy() // 1_000
 
 
 def _has_whole_sessions(plan: Plan, definition: Definition) -> bool:
@@ -169,10 +169,12 @@ def _count_rows(definition: Definition, chunks: Iterable[pa.Table], *, is_whole:
         windows["cut_sessions"] = 0
         if is_session and is_whole:
             rows = _in_milliseconds(chunk, keys)
+            # Sessions of a job have microseconds, so that two may meet in a millisecond.
+            sessions = rows.assign(window_end=rows["window_end"] - bool(definition.watermark.batches))
             windows["cut_sessions"] = _count_in_windows(
-                windows, rows, _find_cut_sessions(open_sessions, rows, keys)
+                windows, rows, _find_cut_sessions(open_sessions, sessions, keys)
             )
-            open_sessions = _last_sessions(pd.concat([open_sessions, rows]), keys)
+            open_sessions = _last_sessions(pd.concat([open_sessions, sessions]), keys)
         windows["cell_ms"] = _cell_starts_ms(windows["window_start"], definition)
         sums.append(windows.rename(columns={RECORD_COUNT: "records"}).groupby("cell_ms")[_SUM_COLUMNS].sum())
     return _sum_chunks(sums)

@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -61,9 +62,10 @@ def verify_run(plan: Plan, sample: int, seed: int) -> Receipt:
     verified = _Verification(0, 0, (), ())
     try:
         frame = _load_frame(plan)
-        verified = _verify_sample(
-            raw, frame, sample, seed, lambda spans: load_rows_in_spans(home, plan.dataset, spans)
-        )
+        window = raw.definition.window_spec
+        are_in_us = isinstance(window, Session) and window.per_ms > 1
+        load = partial(load_rows_in_spans, home, plan.dataset, are_in_us=are_in_us)
+        verified = _verify_sample(raw, frame, sample, seed, load)
     except PlanError as error:
         findings.append(_first_line(error))
     findings += verified.findings
