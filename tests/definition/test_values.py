@@ -272,10 +272,15 @@ BOUNDED_INSTEAD = "got 5s: set strategy to 'bounded_out_of_orderness'"
             )
         ),
         (
-            {"watermark.strategy": '"flink_sql"', "watermark.topology": '"operator"'},
+            {
+                "watermark.strategy": '"flink_sql"',
+                "watermark.topology": '"operator"',
+                "watermark.emit": '"on_event"',
+            },
             (
-                "watermark topology = 'operator' is not possible with strategy = 'flink_sql': watermarks that an"
-                " operator of Flink's plan makes have other rules; those of a source, e.g., Kafka, are possible"
+                "watermark emit = 'on_event' is not possible with strategy = 'flink_sql' and topology ="
+                " 'operator': scan.watermark.emit.strategy is an option of sources that make watermarks, e.g.,"
+                " Kafka"
             ),
         ),
         (

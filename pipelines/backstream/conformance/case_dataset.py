@@ -215,7 +215,7 @@ def _source_and_watermarks(case: Case, folder: Path) -> dict[str, Any]:
     if all(strategy.kind is StrategyKind.NONE for strategy in emission.strategies):
         return {**content, "watermark": {"strategy": StrategyKind.NONE.value}}
     content["watermark"] |= {
-        "emit_interval": f"{case.clock.interval_ms}ms",
+        "emit_interval": f"{emission.strategy.interval_ms}ms",
         "clock_start": instant_text(case.clock.start_ms),
     }
     return {**content, "lateness": {"allowed": f"{min(case.allowed_lateness_ms, _LONGEST_MS)}ms"}}

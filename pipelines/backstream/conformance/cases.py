@@ -106,12 +106,13 @@ def parse_case(case: Mapping[str, Any]) -> Case:
     _require_valid_records(records, partitions, lateness_ms)
     start_ms = _or_default(case.get("start_ms"), records[0].arrival_time_ms if records else 0)
     end_ms = _or_default(case.get("end_ms"), records[-1].arrival_time_ms if records else start_ms)
+    emission = _parse_emission(case, interval_ms)
     return Case(
         name=case.get("name", "?"),
         records=records,
         partitions=tuple(range(partitions)),
-        emission=_parse_emission(case, interval_ms),
-        clock=SourceClock(start_ms, interval_ms, end_ms),
+        emission=emission,
+        clock=SourceClock(start_ms, emission.tick_ms, end_ms),
         window=_parse_window(case["window"]),
         allowed_lateness_ms=lateness_ms,
         timers=_parse_timers(case.get("timers")),
@@ -119,9 +120,6 @@ def parse_case(case: Mapping[str, Any]) -> Case:
 
 
 def _parse_emission(case: Mapping[str, Any], interval_ms: int) -> Emission:
-    if case.get("watermarks_by") == "assigner":
-        msg = "watermarks of Flink SQL that an operator of its plan makes"
-        raise UnsupportedCaseError(msg)
     drops_finished = case.get("partition_end") == "release"
     if case.get("topology") == "union":
         # The partitions of a recording have numbers, so the sources have numbers as names.
@@ -132,7 +130,7 @@ def _parse_emission(case: Mapping[str, Any], interval_ms: int) -> Emission:
         return Emission.from_sources(sources, drops_finished_splits=drops_finished)
     return Emission(
         _parse_strategy(case["strategy"], interval_ms),
-        _topology(case.get("topology", "splits")),
+        _topology("operator" if case.get("watermarks_by") == "assigner" else case.get("topology", "splits")),
         drops_finished,
         suppresses_final_when_idle=case.get("end_of_input") == "raw",
         model=_emission_model(case["strategy"].get("emit") or case.get("emission", "periodic")),

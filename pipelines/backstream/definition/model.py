@@ -29,7 +29,7 @@ from backstream.definition.run_sections import Approval, Backfill, Publish, Qual
 from backstream.definition.source_section import SHARED_KEYS, SideInput, Source
 from backstream.definition.values import Name, Section, Sql
 from backstream.definition.watermark_sections import LatenessSection, WatermarkSection, find_unused_keys
-from backstream.eventtime.emission import Emission, EmissionModel
+from backstream.eventtime.emission import Emission, EmissionModel, Topology
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, duration_text
 from backstream.eventtime.union import SEPARATOR, UnionSource, source_name
 from backstream.eventtime.watermark_generators import StrategyKind
@@ -349,6 +349,9 @@ class Definition(Section):
             yield f"watermark.emit = {section.emit.value!r} is not possible with several sources"
         if section.finished_partitions != "hold":
             yield "watermark.finished_partitions = 'release' is not possible with several sources"
+        strategies = {self.watermark_of(part).strategy for part in self.source.parts}
+        if StrategyKind.FLINK_SQL in strategies and section.topology is Topology.OPERATOR:
+            yield "watermark.topology = 'operator' is not possible with 'flink_sql' watermarks of several sources"
         if section.strategy is StrategyKind.CUSTOM:
             yield "watermark.strategy = 'custom' is not possible with several sources"
         if section.strategy is not StrategyKind.NONE and not has_shared:
