@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from backstream.definition.model import Definition
-from backstream.definition.result_sections import CumulateWindow, SessionWindow, SlidingWindow
+from backstream.definition.result_sections import CumulateWindow, SessionWindow, SlidingWindow, Top
 from backstream.eventtime.instants import duration_text
 from backstream.eventtime.records import Fate
 from backstream.eventtime.windows import Cumulate, Sliding
@@ -247,7 +247,7 @@ def snapshot_texts(publication: Publication | None) -> tuple[str, ...]:
 
 
 def aggregate_texts(definition: Definition) -> tuple[str, ...]:
-    """Return the columns of the result as texts: `departures = count(*)`, and the condition of published rows.
+    """Return the columns of the result as texts: `departures = count(*)`, and the conditions of published rows.
 
     For user code, these are its columns and its name.
     """
@@ -255,8 +255,17 @@ def aggregate_texts(definition: Definition) -> tuple[str, ...]:
         code = definition.user_code[-1]
         return tuple(f"{name} = {kind} of {code}" for name, kind in definition.code_columns.items())
     columns = {**definition.aggregates, **definition.derive_after}
-    condition = [f"having {definition.having.condition}"] if definition.having else []
-    return (*(f"{name} = {call}" for name, call in columns.items()), *condition)
+    rows = [f"having {definition.having.condition}"] if definition.having else []
+    if definition.top:
+        rows.append(_top_text(definition.top))
+    return (*(f"{name} = {call}" for name, call in columns.items()), *rows)
+
+
+def _top_text(top: Top) -> str:
+    """Return which rows of a window are published: `top 2 by revenue desc, per region`."""
+    per = f", per {', '.join(top.partition_by)}" if top.partition_by else ""
+    ties = ", with ties" if top.ties == "keep" else ""
+    return f"top {top.n:,} by {top.by}{per}{ties}" + (f" (rank in {top.rank})" if top.rank else "")
 
 
 def window_text(definition: Definition) -> str:
