@@ -13,6 +13,7 @@ from backstream.conformance.comparison import AnyCase
 from backstream.conformance.recorded_jobs import JobCase, JobRows
 from backstream.conformance.top_rows import Members, TopOfCase, TopRow
 from backstream.errors import BackstreamError
+from backstream.eventtime.late_counters import count_late_partials
 from backstream.eventtime.stream_replay import (
     ReplayResults,
     ReplayState,
@@ -21,7 +22,7 @@ from backstream.eventtime.stream_replay import (
     replay_to_end,
 )
 from backstream.eventtime.window_operator import Pane
-from backstream.eventtime.windows import TimeWindow
+from backstream.eventtime.windows import Session, TimeWindow
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -63,11 +64,20 @@ class StreamResult:
             "order of firings": (_order(expected), _order(self.firings)),
             "firings": (sorted(expected), sorted(self.firings)),
             "late records": (sorted(flink["late"]), sorted(self.late)),
-            # Flink SQL counts partial aggregates where it has some; a recording of it always ends with +inf.
-            "number of late records": (flink.get("num_late_dropped", len(self.late)), len(self.late)),
+            **self._counter_pairs(case, flink),
+            # A recording of Flink SQL always ends with +inf.
             "final watermark": (flink.get("final_watermark", True), self.is_final),
             "timers": (sorted(_parse_timer(timer) for timer in flink.get("timers", [])), self.timers),
         }
+
+    def _counter_pairs(self, case: Case, flink: Mapping[str, Any]) -> Pairs:
+        if "num_partials_dropped" not in flink or isinstance(case.window, Session):
+            return {"number of late records": (flink.get("num_late_dropped", len(self.late)), len(self.late))}
+        late = [(case.records[number], self.record_wm[number]) for number in self.late]
+        partials = count_late_partials(
+            [(record.key, record.event_time_ms, watermark_ms) for record, watermark_ms in late], case.window
+        )
+        return {"number of late rows": (flink["num_partials_dropped"], partials)}
 
     def _ranked_pairs(self, case: Case, top: TopOfCase, flink: Mapping[str, Any]) -> Pairs:
         """Return the rows of a top-N; before one of records, Flink drops a record from each window by itself."""

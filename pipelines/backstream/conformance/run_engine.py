@@ -22,12 +22,13 @@ from backstream.conformance.top_rows import TopRow
 from backstream.errors import BackstreamError
 from backstream.eventtime.instants import MIN_MS, epoch_ms
 from backstream.eventtime.window_operator import fire_windows
+from backstream.eventtime.windows import Cumulate
 from backstream.native.sessions.window_replay import to_watermarks
 from backstream.native.supported import NotNativeError
 from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest, sum_fates
 from backstream.runs.plan import Mode
-from backstream.runs.table_schemas import DROPPED, PANES, PANES_KEPT, WINDOWS
+from backstream.runs.table_schemas import DROPPED, METRICS, PANES, PANES_KEPT, WINDOWS
 from backstream.workflow.inputs.prepare import prepare_source
 from backstream.workflow.plan.plan_request import PlanRequest
 from backstream.workflow.plan.planning import plan_run
@@ -94,6 +95,8 @@ class _TopResult:
     rows: list[TopRow]
     dropped: list[int]
     fates: Mapping[str, int]
+    dropped_rows: int | None
+    """The number of windows that were over when a record of theirs arrived; None if metrics don't count them."""
 
     def pairs(self, case: Case, flink: Mapping[str, Any]) -> Pairs:
         """Return what is compared with Flink: each row, each record that no window accepted, and the fates."""
@@ -103,6 +106,7 @@ class _TopResult:
             "rows": (rows, sorted(self.rows)),
             "dropped records": (results.dropped, self.dropped),
             "fates": (dict(Counter(fate.value for fate in results.fates)), self.fates),
+            "number of dropped rows": (flink.get("num_dropped"), self.dropped_rows),
         }
 
 
@@ -151,6 +155,7 @@ class RunEngine:
                 list(_load_top_rows(manifests, dataset)),
                 sorted(row["arrival_seq"] for row in _load_rows(manifests, DROPPED)),
                 _count_fates(manifests),
+                _count_dropped_rows(manifests) if _are_windows_counted(case) else None,
             )
         timers = None
         if case.timers and self._name == "spark":
@@ -211,6 +216,15 @@ def _load_top_rows(manifests: Sequence[Manifest], dataset: CaseDataset) -> Itera
     for row in _load_rows(manifests, WINDOWS):
         bounds_ms = (epoch_ms(row["window_start"]), epoch_ms(row["window_end"]))
         yield TopRow(*bounds_ms, row["key"], row["place"], dataset.records_of(row, ""), row["total"])
+
+
+def _are_windows_counted(case: Case) -> bool:
+    """Return whether Flink counts late rows of each window, and the metrics have each of them."""
+    return case.top is not None and case.top.are_records and not isinstance(case.window, Cumulate)
+
+
+def _count_dropped_rows(manifests: Sequence[Manifest]) -> int:
+    return sum(row["dropped"] + row["expired"] for row in _load_rows(manifests, METRICS))
 
 
 def _count_fates(manifests: Sequence[Manifest]) -> dict[str, int]:

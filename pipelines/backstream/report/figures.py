@@ -11,6 +11,7 @@ from backstream.definition.model import Definition
 from backstream.definition.result_sections import CumulateWindow, SessionWindow, SlidingWindow, Top
 from backstream.eventtime.instants import duration_text
 from backstream.eventtime.records import Fate
+from backstream.eventtime.watermark_generators import StrategyKind
 from backstream.eventtime.windows import Cumulate, Sliding
 from backstream.formatting import count_of, count_text, duration_words, minute_text, share_text
 from backstream.quality.window_rows import count_windows
@@ -119,6 +120,9 @@ class ChunkRow:
         """Stages with their durations as text."""
         timings = self.manifest.timings_s if self.manifest else {}
         return ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in timings.items())
+
+
+_COUNTER = "numLateRecordsDropped of the job"
 
 
 def compute_totals(frame: pd.DataFrame) -> Totals:
@@ -281,6 +285,39 @@ def window_text(definition: Definition) -> str:
     if window.offset:
         parts.append(f"offset {duration_text(window.offset)}")
     return ", ".join(parts)
+
+
+def counts_late_rows(definition: Definition) -> bool:
+    """Return whether the metric of late records may count something else: Flink SQL cuts windows into slices."""
+    kinds = {strategy.kind for strategy in definition.emission.strategies}
+    return StrategyKind.FLINK_SQL in kinds and not isinstance(definition.window, SessionWindow)
+
+
+def late_counter_text(
+    definition: Definition, accounting: RecordAccounting, totals: Totals | None, late_slices: int | None
+) -> str:
+    """Return the metric `numLateRecordsDropped` of a Flink SQL job if it may not count records; else no text.
+
+    Args:
+        definition: the definition.
+        accounting: the fates of the records.
+        totals: the sums over all windows.
+        late_slices: the number of keys and slices with dropped records; None if it is not known.
+    """
+    dropped, window = accounting.total.fates[FATES.index(Fate.DROPPED)], definition.window.spec()
+    if not counts_late_rows(definition) or not dropped:
+        return ""
+    if definition.top and accounting.result_records == accounting.result_rows:
+        # The rows that are ranked are records, which Flink drops from each window by itself.
+        is_counted = totals is not None and isinstance(window, Sliding)
+        return f"{_COUNTER}: {count_text(totals.dropped + totals.expired)}, one per window" if is_counted else ""
+    if late_slices == dropped:
+        return ""
+    least = "at most " if late_slices is None else f"{count_text(late_slices)} to "
+    return (
+        f"{_COUNTER}: {least}{count_text(dropped)}, because Flink SQL counts rows that it has aggregated"
+        " by key and slice; with table.optimizer.agg-phase-strategy = ONE_PHASE, it counts records"
+    )
 
 
 def accounting_text(accounting: RecordAccounting) -> str:
