@@ -13,8 +13,10 @@ from tests.spark.runs import planned, rows
 from backstream.chunks.native_engine import NativeEngine
 from backstream.chunks.replay import replay_chunks
 from backstream.chunks.threads import Threads
+from backstream.definition.loader import parse_definition
 from backstream.eventtime.late_counters import count_late_partials
 from backstream.eventtime.windows import Sliding
+from backstream.report.figures import FATES, ReconciledRow, RecordAccounting, Totals, late_counter_text
 from backstream.runs.plan import Mode
 from backstream.text import ReportFormat
 from backstream.workflow.report import report_text
@@ -63,6 +65,26 @@ def test_nothing_is_stated_where_records_are_counted(tmp_path: Path, sections: d
     text, dropped = stated(tmp_path, **sections)
 
     assert (text, len(dropped) > 0) == ("", True)
+
+
+@pytest.mark.parametrize(
+    ("rows_of_window", "text"),
+    [(1, "numLateRecordsDropped of the job: 9, one for each window of a record"), (2, "")],
+)
+def test_ranked_records_are_counted_in_each_window(rows_of_window: int, text: str) -> None:
+    content = definition_of(
+        Path("data"),
+        window={"kind": "sliding", "size": "4h", "slide": "1h"},
+        watermark={"strategy": "flink_sql"},
+        lateness={"allowed": "0s"},
+        top={"n": 1, "by": "total"},
+    )
+    definition = parse_definition(content, "test")
+    total = ReconciledRow("all", tuple(0 for _ in FATES), 10, None)
+    accounting = RecordAccounting((), total, 10, 0, 10, 10 * rows_of_window, 0, is_repeated=True)
+    totals = Totals(4, 4, None, events=40, on_time=31, late=0, dropped=0, expired=9)
+
+    assert late_counter_text(definition, accounting, totals, 0) == text
 
 
 def test_rows_leave_the_first_aggregation_when_the_watermark_enters_another_slice() -> None:

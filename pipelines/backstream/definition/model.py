@@ -101,7 +101,8 @@ class Definition(Section):
     @property
     def value_names(self) -> tuple[str, ...]:
         """Return the names of the result columns besides key and window."""
-        return (*self.pane_names, *filter(None, [self.top and self.top.rank]))
+        rank = self.top.rank if self.top else None
+        return (*self.pane_names, *([rank] if rank else ()))
 
     @property
     def pane_names(self) -> tuple[str, ...]:

@@ -305,13 +305,15 @@ def late_counter_text(
         late_slices: the number of keys and slices with dropped records; None if it is not known.
     """
     dropped, window = accounting.total.fates[FATES.index(Fate.DROPPED)], definition.window.spec()
-    if not counts_late_rows(definition) or not dropped:
+    if not counts_late_rows(definition):
         return ""
     if definition.top and accounting.result_records == accounting.result_rows:
         # The rows that are ranked are records, which Flink drops from each window by itself.
-        is_counted = totals is not None and isinstance(window, Sliding)
-        return f"{_COUNTER}: {count_text(totals.dropped + totals.expired)}, one per window" if is_counted else ""
-    if late_slices == dropped:
+        late_rows = totals.dropped + totals.expired if totals and isinstance(window, Sliding) else dropped
+        return (
+            f"{_COUNTER}: {count_text(late_rows)}, one for each window of a record" if late_rows > dropped else ""
+        )
+    if not dropped or late_slices == dropped:
         return ""
     least = "at most " if late_slices is None else f"{count_text(late_slices)} to "
     return (

@@ -201,7 +201,7 @@ def _find_clock(definition: Definition, inputs: Sequence[InputFile], place: str)
         )
         raise PlanError(msg)
     start_ms = definition.watermark.clock_start
-    return SourceClock(bounds[0] if start_ms is None else start_ms, definition.emission.tick_ms, bounds[1])
+    return SourceClock(bounds[0] if start_ms is None else start_ms, definition.watermark.emit_interval, bounds[1])
 
 
 def _no_record_error(definition: Definition, interval: Interval) -> PlanError:
