@@ -260,6 +260,26 @@ RESULT: Lines = {"aggregates.total": '"sum(hits)"', "derive_after.share": '"tota
             "having.condition names 'hits', which the result does not have, in 'hits > 3'",
         ),
         (
+            {"top": '{ n = 3, by = "hits desc" }'},
+            "top.by names 'hits', which the result does not have, in 'hits'",
+        ),
+        (
+            {"top": '{ n = 3, by = "total desc," }'},
+            "top.by must be an order such as 'revenue desc, shop', got 'total desc,'",
+        ),
+        (
+            {"top": '{ n = 3, by = "total >" }'},
+            "top.by is not SQL: Required keyword: 'expression' missing, got 'total >'",
+        ),
+        (
+            {"top": '{ n = 3, by = "total rows 2 preceding" }'},
+            "top.by must be an order such as 'revenue desc, shop', got 'total rows 2 preceding'",
+        ),
+        (
+            {"top": '{ n = 3, by = "total, sum(clicks)" }'},
+            "top.by must not have an aggregate such as sum, got 'SUM(clicks)'",
+        ),
+        (
             {"having.condition": '"share >"'},
             "having.condition is not SQL: Required keyword: 'expression' missing, got 'share >'",
         ),

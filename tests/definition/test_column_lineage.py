@@ -88,6 +88,14 @@ def test_a_condition_over_an_aggregate_names_the_columns_of_the_aggregate(tmp_pa
     assert rows[-2:] == tuple(Origin(path, Step.FILTER, "mean > 1") for path in ("discount", "payload.price"))
 
 
+def test_an_order_names_the_columns_behind_its_expressions(tmp_path: Path) -> None:
+    found = origins(tmp_path, f'{ORDERS}[top]\nn = 1\nby = "revenue desc, orders"\nrank = "place"\n')
+    over = "row_number() OVER (ORDER BY revenue desc, orders)"
+    net = ("discount", "payload.price")
+    assert found.columns["place"] == tuple(Origin(path, Step.AGGREGATION, over) for path in net)
+    assert found.rows[-2:] == tuple(Origin(path, Step.FILTER, over) for path in net)
+
+
 @pytest.mark.parametrize(("reads", "named"), [("", ["discount", "id"]), ('reads = ["received"]', ["received"])])
 def test_a_column_of_user_code_derives_from_every_column_that_the_code_reads(
     tmp_path: Path, reads: str, named: list[str]

@@ -120,6 +120,10 @@ def without_name(definition: dict[str, Any]) -> None:
             "watermark.finished_partitions = 'release' is not possible with several sources",
         ),
         (
+            lambda each: each.update(watermark={"strategy": "flink_sql", "topology": "operator"}),
+            "watermark.topology = 'operator' is not possible with 'flink_sql' watermarks of several sources",
+        ),
+        (
             lambda each: each.update(watermark={"strategy": "per_source"}),
             "watermark.strategy must be 'none', 'monotonous', 'bounded_out_of_orderness', 'punctuated',",
         ),

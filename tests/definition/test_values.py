@@ -128,6 +128,16 @@ def test_a_dataset_has_a_name_that_leaves_room_for_its_side_tables(name: str) ->
             {"source.key": '["page", "page"]'},
             "source.key must name each column once, got 'page' more than once",
         ),
+        (
+            {"top": '{ n = 1, by = "clicks", rank = "clicks" }'},
+            "top.rank 'clicks' has the name of another result column",
+        ),
+        (
+            {"top": '{ n = 1, by = "clicks", partition_by = ["user"] }'},
+            "top.partition_by must name columns of source.key, got 'user'",
+        ),
+        ({"top": '{ n = 0, by = "clicks" }'}, "top.n must be greater than or equal to 1, got 0"),
+        ({"top": '{ n = 1, by = "clicks", ties = "drop" }'}, "top.ties must be 'break' or 'keep', got 'drop'"),
     ],
 )
 def test_columns_of_the_result_have_names_of_their_own(lines: Lines, said: str) -> None:
@@ -272,10 +282,15 @@ BOUNDED_INSTEAD = "got 5s: set strategy to 'bounded_out_of_orderness'"
             )
         ),
         (
-            {"watermark.strategy": '"flink_sql"', "watermark.topology": '"operator"'},
+            {
+                "watermark.strategy": '"flink_sql"',
+                "watermark.topology": '"operator"',
+                "watermark.emit": '"on_event"',
+            },
             (
-                "watermark topology = 'operator' is not possible with strategy = 'flink_sql': watermarks that an"
-                " operator of Flink's plan makes have other rules; those of a source, e.g., Kafka, are possible"
+                "watermark emit = 'on_event' is not possible with strategy = 'flink_sql' and topology ="
+                " 'operator': scan.watermark.emit.strategy is an option of sources that make watermarks, e.g.,"
+                " Kafka"
             ),
         ),
         (

@@ -51,6 +51,13 @@ SLOWEST = "minimum over all source partitions"
             ),
         ),
         (
+            {"strategy": "flink_sql", "delay": "5s", "topology": "operator"},
+            (
+                "of Flink SQL: greatest event time of all source partitions, less 5 s, 0 at first; "
+                "emitted every 200 ms, and at a record that raises it by more than that"
+            ),
+        ),
+        (
             {"strategy": "custom", "class": "mine.lag:Smoothed", "kwargs": {"records": 50}},
             f"custom: mine.lag:Smoothed(records = 50); emitted every 200 ms; {SLOWEST}",
         ),

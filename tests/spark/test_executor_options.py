@@ -28,6 +28,7 @@ print("options:", *(context.getConf().get(name) for name in names))
         ("", FIRST_COMPILER),
         ('[derive_after]\ntwice = "clicks * 2"\n', ""),
         ('[having]\ncondition = "clicks > 1"\n', ""),
+        ('[top]\nn = 1\nby = "clicks desc"\n', ""),
         ('[backfill]\nengine = "spark"\n', ""),
     ],
 )

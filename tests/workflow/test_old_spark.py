@@ -41,6 +41,7 @@ REFUSED = [
     (CLICKS + 'pages = "count(distinct page)"\n', Mode.RECOMPUTE, "aggregates.pages is count(distinct page)"),
     (CLICKS + '[derive_after]\ntwice = "clicks * 2"\n', Mode.RECOMPUTE, "Spark computes [derive_after]"),
     (CLICKS + '[having]\ncondition = "clicks > 1"\n', Mode.RECOMPUTE, "Spark evaluates [having]"),
+    (CLICKS + '[top]\nn = 1\nby = "clicks desc"\n', Mode.RECOMPUTE, "Spark ranks the rows of [top]"),
     (
         CLICKS.replace(
             'strategy = "bounded_out_of_orderness"', 'strategy = "punctuated"\nmarker = "upper(page) = \'X\'"'

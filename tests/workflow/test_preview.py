@@ -209,6 +209,13 @@ def test_a_small_sample_grows_unless_its_share_was_requested(published: Publishe
         published.preview(0.0001)
 
 
+def test_ranks_need_all_keys(published: Published) -> None:
+    with published.definition.open("a") as file:
+        file.write('\n[top]\nn = 1\nby = "clicks desc"\n')
+    with pytest.raises(SpecError, match=r"^\[top\] compares all keys of a window, .* got a share of 0.25$"):
+        published.preview(0.25)
+
+
 def test_nothing_is_written_but_caches(published: Published) -> None:
     home = published.folder / "home"
     before = {path for path in home.rglob("*") if path.is_file()}

@@ -68,10 +68,10 @@ class Attempt:
 
     def columns(self, suffix: str) -> Sequence[tuple[str, str, int, bool]]:
         """Return name, type, field id, and necessity of the columns that a table has now."""
-        derived = self.plan.definition.get("derive_after", {}) if self.is_unfinished else {}
-        return [
-            column for column in self.plan.tables[suffix].columns if column[0].partition("__")[0] not in derived
-        ]
+        definition = self.plan.definition
+        missing = {*definition.get("derive_after", {}), (definition.get("top") or {}).get("rank")}
+        columns = self.plan.tables[suffix].columns
+        return [each for each in columns if not (self.is_unfinished and each[0].partition("__")[0] in missing)]
 
     def only_folder(self, suffix: str) -> Path | None:
         """Return the only subfolder for the rows of a table; None if they are split by chunk or day."""

@@ -44,6 +44,8 @@ def _list_reasons(definition: Definition, columns: Mapping[str, str], mode: Mode
         yield "Spark computes [derive_after]"
     if definition.having:
         yield "Spark evaluates [having]"
+    if definition.top:
+        yield "Spark ranks the rows of [top]"
     if mode is Mode.RECOMPUTE:
         return
     if definition.backfill.keep_firings:
@@ -58,7 +60,7 @@ def has_spark_sections(definition: Definition) -> bool:
         definition.backfill.engine == "spark"
         or definition.backfill.keep_firings
         or definition.derive_after
-        or definition.having
+        or definition.withholds_rows
         or definition.job
         or definition.process
         or definition.source.transform

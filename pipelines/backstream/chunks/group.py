@@ -104,9 +104,7 @@ class ChunkGroup:
     @property
     def clock(self) -> SourceClock:
         """The clock of the stream's source."""
-        return SourceClock(
-            self.plan.clock_start_ms, self.definition.watermark.emit_interval, self.plan.clock_end_ms
-        )
+        return SourceClock(self.plan.clock_start_ms, self.emission.tick_ms, self.plan.clock_end_ms)
 
 
 def require_undamaged(damaged: Sequence[InputFile], interval: Interval) -> None:

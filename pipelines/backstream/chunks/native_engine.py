@@ -226,7 +226,7 @@ def compute_natively(
         basis = _find_basis(group, tasks, reader)
     make_scratch(attempt)
     try:
-        is_unfinished = bool(group.definition.derive_after or group.definition.having)
+        is_unfinished = bool(group.definition.derive_after or group.definition.withholds_rows)
         target = replace(attempt, is_unfinished=is_unfinished)
         with watch.stage(PANES if group.is_replay else "windows"):
             if isinstance(basis, SessionBasis):

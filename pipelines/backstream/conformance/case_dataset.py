@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from backstream.conformance.cases import Case, UnsupportedCaseError
 from backstream.conformance.repeating_timers import RepeatingTimers
+from backstream.conformance.top_rows import key_text
 from backstream.definition.watermark_sections import DELAYED
 from backstream.eventtime.emission import EmissionModel, Topology
 from backstream.eventtime.instants import DAY_MS, instant_text
@@ -76,13 +77,18 @@ def write_dataset(case: Case, folder: Path, engine: str, process: Mapping[str, A
     # Timers do not depend on windows, and a process function needs tumbling ones.
     window = Tumbling(DAY_MS) if process else case.window
     interval, chunk_ms = _range_of(case, window, case.timers if process else None)
-    results = {"process": process} if process else {"aggregates": {name: f"sum({name})" for name in bit_columns}}
+    sums = {name: f"sum({name})" for name in bit_columns}
+    results: dict[str, Any] = {"process": process} if process else {"aggregates": sums}
+    backfill = {"engine": engine, "chunk": f"{chunk_ms}ms"}
+    if case.top:
+        results = {"aggregates": sums | case.top.aggregates, "top": case.top.section}
+        backfill["publish"] = "live"  # SQL emits a row when its window fires
     content = {
         "name": "recording",
         "window": _window(window),
         **_source_and_watermarks(case, folder),
         **results,
-        "backfill": {"engine": engine, "chunk": f"{chunk_ms}ms"},
+        "backfill": backfill,
         **_quality(case),
     }
     if process:
@@ -138,7 +144,8 @@ def _table_of(records: Sequence[tuple[int, Record]], bit_columns: Sequence[str])
         "arrived": pa.array([record.arrival_time_ms * 1_000 for record in rows], instant),
         "origin": pa.array([str(record.source_partition) for record in rows], pa.string()),
         "seq": pa.array([number for number, _ in records], pa.int64()),
-        "key": pa.array([str(record.key) for record in rows], pa.string()),
+        "key": pa.array([key_text(record.key) for record in rows], pa.string()),
+        "value": pa.array([record.value for record in rows], pa.int64()),
         "marker_ms": pa.array([each if type(each) is int else None for each in markers], pa.int64()),
         "is_marker": pa.array([each is True for each in markers], pa.bool_()),
         "delete_timers_ms": pa.array([record.delete_timers_ms for record in rows], pa.list_(pa.int64())),
@@ -188,7 +195,7 @@ def _source_and_watermarks(case: Case, folder: Path) -> dict[str, Any]:
         "arrival_time": "arrived",
         "partition": "origin",
         "sequence": "seq",
-        "key": ["key"],
+        "key": case.top.key if case.top else ["key"],
         "event_time_range": [instant_text(VALID_TIMES.start_ms), instant_text(VALID_TIMES.end_ms)],
     }
     if emission.sources:
@@ -215,7 +222,7 @@ def _source_and_watermarks(case: Case, folder: Path) -> dict[str, Any]:
     if all(strategy.kind is StrategyKind.NONE for strategy in emission.strategies):
         return {**content, "watermark": {"strategy": StrategyKind.NONE.value}}
     content["watermark"] |= {
-        "emit_interval": f"{case.clock.interval_ms}ms",
+        "emit_interval": f"{emission.strategy.interval_ms}ms",
         "clock_start": instant_text(case.clock.start_ms),
     }
     return {**content, "lateness": {"allowed": f"{min(case.allowed_lateness_ms, _LONGEST_MS)}ms"}}

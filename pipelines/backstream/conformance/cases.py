@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from backstream.conformance.repeating_timers import RepeatingTimers
+from backstream.conformance.top_rows import RankedBy, TopOfCase
 from backstream.errors import BackstreamError, SpecError
 from backstream.eventtime.emission import Emission, EmissionModel, Topology
 from backstream.eventtime.records import Record, SourceClock
@@ -29,7 +30,7 @@ _KINDS = {
     "sql": StrategyKind.FLINK_SQL,
 }
 
-_NOT_YET = {"top": "top-N of windows", "time_zone": "windows in local time", "join": "joins of streams"}
+_NOT_YET = {"time_zone": "windows in local time", "join": "joins of streams"}
 """The parts of a case that no definition can say."""
 
 
@@ -45,6 +46,7 @@ class Case:
     window: WindowSpec
     allowed_lateness_ms: int
     timers: RepeatingTimers | None = None
+    top: TopOfCase | None = None
 
 
 Pairs = Mapping[str, tuple[Any, Any]]
@@ -106,22 +108,21 @@ def parse_case(case: Mapping[str, Any]) -> Case:
     _require_valid_records(records, partitions, lateness_ms)
     start_ms = _or_default(case.get("start_ms"), records[0].arrival_time_ms if records else 0)
     end_ms = _or_default(case.get("end_ms"), records[-1].arrival_time_ms if records else start_ms)
+    emission, top = _parse_emission(case, interval_ms), _parse_top(case.get("top"))
     return Case(
         name=case.get("name", "?"),
-        records=records,
+        records=top.with_keys(records) if top else records,
         partitions=tuple(range(partitions)),
-        emission=_parse_emission(case, interval_ms),
-        clock=SourceClock(start_ms, interval_ms, end_ms),
+        emission=emission,
+        clock=SourceClock(start_ms, emission.tick_ms, end_ms),
         window=_parse_window(case["window"]),
         allowed_lateness_ms=lateness_ms,
         timers=_parse_timers(case.get("timers")),
+        top=top,
     )
 
 
 def _parse_emission(case: Mapping[str, Any], interval_ms: int) -> Emission:
-    if case.get("watermarks_by") == "assigner":
-        msg = "watermarks of Flink SQL that an operator of its plan makes"
-        raise UnsupportedCaseError(msg)
     drops_finished = case.get("partition_end") == "release"
     if case.get("topology") == "union":
         # The partitions of a recording have numbers, so the sources have numbers as names.
@@ -132,7 +133,7 @@ def _parse_emission(case: Mapping[str, Any], interval_ms: int) -> Emission:
         return Emission.from_sources(sources, drops_finished_splits=drops_finished)
     return Emission(
         _parse_strategy(case["strategy"], interval_ms),
-        _topology(case.get("topology", "splits")),
+        _topology("operator" if case.get("watermarks_by") == "assigner" else case.get("topology", "splits")),
         drops_finished,
         suppresses_final_when_idle=case.get("end_of_input") == "raw",
         model=_emission_model(case["strategy"].get("emit") or case.get("emission", "periodic")),
@@ -203,6 +204,15 @@ def _parse_timers(timers: Mapping[str, Any] | None) -> RepeatingTimers | None:
     if timers is None:
         return None
     return RepeatingTimers(timers["delays_ms"], timers.get("on_timer_period_ms", 0), timers.get("max_repeat", 0))
+
+
+def _parse_top(top: Mapping[str, Any] | None) -> TopOfCase | None:
+    if top is None:
+        return None
+    if top["of"] not in set(RankedBy):
+        msg = f"top-N of {top['of']}"
+        raise UnsupportedCaseError(msg)
+    return TopOfCase(RankedBy(top["of"]), top["n"])
 
 
 def _parse_window(window: Mapping[str, Any]) -> WindowSpec:

@@ -11,7 +11,9 @@ from typing import Any
 from backstream.conformance.cases import Case, Pairs
 from backstream.conformance.comparison import AnyCase
 from backstream.conformance.recorded_jobs import JobCase, JobRows
+from backstream.conformance.top_rows import Members, TopOfCase, TopRow
 from backstream.errors import BackstreamError
+from backstream.eventtime.late_counters import count_late_partials
 from backstream.eventtime.stream_replay import (
     ReplayResults,
     ReplayState,
@@ -20,6 +22,7 @@ from backstream.eventtime.stream_replay import (
     replay_to_end,
 )
 from backstream.eventtime.window_operator import Pane
+from backstream.eventtime.windows import Session, TimeWindow
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -41,6 +44,7 @@ class StreamResult:
 
     firings: list[RecordedFiring]
     late: list[int]
+    expired: list[tuple[int, TimeWindow]]
     record_wm: list[int]
     watermarks: list[tuple[int, int]]
     is_final: bool
@@ -48,18 +52,53 @@ class StreamResult:
 
     def pairs(self, case: Case, flink: Mapping[str, Any]) -> Pairs:
         """Return what is compared with Flink: every watermark, firing, late record, and timer, in its order."""
-        expected = [_parse_firing(firing) for firing in flink["firings"]]
-        return {
+        watermarks: Pairs = {
             "watermarks": ([(event["wm"], event["after"]) for event in flink["watermarks"]], self.watermarks),
             "watermark in force": (flink["record_wm"], self.record_wm),
+        }
+        if case.top:
+            return {**watermarks, **self._ranked_pairs(case, case.top, flink)}
+        expected = [_parse_firing(firing) for firing in flink["firings"]]
+        return {
+            **watermarks,
             "order of firings": (_order(expected), _order(self.firings)),
             "firings": (sorted(expected), sorted(self.firings)),
             "late records": (sorted(flink["late"]), sorted(self.late)),
-            # Flink SQL counts partial aggregates where it has some; a recording of it always ends with +inf.
-            "number of late records": (flink.get("num_late_dropped", len(self.late)), len(self.late)),
+            **self._counter_pairs(case, flink),
+            # A recording of Flink SQL always ends with +inf.
             "final watermark": (flink.get("final_watermark", True), self.is_final),
             "timers": (sorted(_parse_timer(timer) for timer in flink.get("timers", [])), self.timers),
         }
+
+    def _counter_pairs(self, case: Case, flink: Mapping[str, Any]) -> Pairs:
+        if "num_partials_dropped" not in flink or isinstance(case.window, Session):
+            return {"number of late records": (flink.get("num_late_dropped", len(self.late)), len(self.late))}
+        late = [(case.records[number], self.record_wm[number]) for number in self.late]
+        partials = count_late_partials(
+            [(record.key, record.event_time_ms, watermark_ms) for record, watermark_ms in late], case.window
+        )
+        return {"number of late rows": (flink["num_partials_dropped"], partials)}
+
+    def _ranked_pairs(self, case: Case, top: TopOfCase, flink: Mapping[str, Any]) -> Pairs:
+        """Return the rows of a top-N; before one of records, Flink drops a record from each window by itself."""
+        windows = [Members(each.start, each.end, each.records, each.by) for each in self.firings]
+        expected = sorted(map(TopRow.from_recording, flink["rows"]))
+        rows: Pairs = {"rows": (expected, top.rows(case.records, windows))}
+        if not top.are_records:
+            return rows
+        late = [*self.expired, *list_dropped_rows(case, self.late)]
+        return {
+            **rows,
+            "late records": (sorted(flink["late"]), sorted({number for number, _ in late})),
+            "number of dropped rows": (flink["num_dropped"], len(late)),
+        }
+
+
+def list_dropped_rows(case: Case, dropped: Sequence[int]) -> list[tuple[int, TimeWindow]]:
+    """Return each window of records that no window has accepted."""
+    return [
+        (number, window) for number in dropped for window in case.window.assign(case.records[number].event_time_ms)
+    ]
 
 
 def run_cases(cases: Sequence[AnyCase], cuts: int = 0) -> list[StreamResult | JobRows | BackstreamError]:
@@ -114,6 +153,7 @@ def _result(parts: Sequence[ReplayResults]) -> StreamResult:
     return StreamResult(
         firings=[_firing(pane) for part in parts for pane in part.windows.panes],
         late=[number for part in parts for number in part.windows.dropped],
+        expired=[each for part in parts for each in part.windows.expired],
         record_wm=[value for part in parts for value in part.watermarks.in_force_ms],
         watermarks=[(event.watermark_ms, event.after) for part in parts for event in part.watermarks.events],
         is_final=parts[-1].watermarks.is_final,

@@ -18,19 +18,21 @@ from backstream.conformance.comparison import AnyCase, EngineResult
 from backstream.conformance.job_dataset import write_job_dataset
 from backstream.conformance.recorded_jobs import JobCase
 from backstream.conformance.repeating_timers import RepeatingTimers
+from backstream.conformance.top_rows import TopRow
 from backstream.errors import BackstreamError
 from backstream.eventtime.instants import MIN_MS, epoch_ms, epoch_us
 from backstream.eventtime.window_operator import fire_windows
+from backstream.eventtime.windows import Cumulate
 from backstream.native.sessions.window_replay import to_watermarks
 from backstream.native.supported import NotNativeError
 from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest, sum_fates
 from backstream.runs.plan import Mode
-from backstream.runs.table_schemas import DROPPED, PANES, PANES_KEPT, WINDOWS
+from backstream.runs.table_schemas import DROPPED, METRICS, PANES, PANES_KEPT, WINDOWS
 from backstream.workflow.inputs.prepare import prepare_source
 from backstream.workflow.plan.plan_request import PlanRequest
 from backstream.workflow.plan.planning import plan_run
-from backstream.workflow.runners import Runner
+from backstream.workflow.runners import Runner, SparkRunner, plan_reason_for_spark
 
 _Window = tuple[str, int, int]
 """Key, start, and end: in milliseconds for Flink, in microseconds for Spark."""
@@ -87,6 +89,28 @@ def _panes_of_flink(case: Case, firings: Sequence[Mapping[str, Any]]) -> dict[_W
 
 
 @dataclass(frozen=True, slots=True)
+class _TopResult:
+    """The published rows of a top-N, with the dropped records and the fates."""
+
+    rows: list[TopRow]
+    dropped: list[int]
+    fates: Mapping[str, int]
+    dropped_rows: int | None
+    """The number of windows that were over when a record of theirs arrived; None if metrics don't count them."""
+
+    def pairs(self, case: Case, flink: Mapping[str, Any]) -> Pairs:
+        """Return what is compared with Flink: each row, each record that no window accepted, and the fates."""
+        results = fire_windows(case.records, to_watermarks(flink["record_wm"]), case.window, 0)
+        rows = sorted(TopRow.from_recording(row)._replace(by=None) for row in flink["rows"])
+        return {
+            "rows": (rows, sorted(self.rows)),
+            "dropped records": (results.dropped, self.dropped),
+            "fates": (dict(Counter(fate.value for fate in results.fates)), self.fates),
+            "number of dropped rows": (flink.get("num_dropped"), self.dropped_rows),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class _PublishedWindows:
     """The published windows of a job of Structured Streaming, with the records in each."""
 
@@ -122,20 +146,24 @@ class RunEngine:
             except BackstreamError as error:
                 return error
 
-    def _run(self, case: Case, folder: Path) -> _ReplayResult:
+    def _run(self, case: Case, folder: Path) -> _ReplayResult | _TopResult:
         (folder / "windows").mkdir()
         dataset = write_dataset(case, folder / "windows", self._name)
         manifests = self._replay(dataset, folder / "windows")
+        if case.top:
+            return _TopResult(
+                list(_load_top_rows(manifests, dataset)),
+                sorted(row["arrival_seq"] for row in _load_rows(manifests, DROPPED)),
+                _count_fates(manifests),
+                _count_dropped_rows(manifests) if _are_windows_counted(case) else None,
+            )
         timers = None
         if case.timers and self._name == "spark":
             timers = self._run_timers(case, case.timers, folder / "timers")
-        fates: Counter[str] = Counter()
-        for counts in sum_fates(manifests).values():
-            fates.update(counts)
         return _ReplayResult(
             dict(_load_panes(manifests, dataset)),
             sorted(row["arrival_seq"] for row in _load_rows(manifests, DROPPED)),
-            dict(+fates),
+            _count_fates(manifests),
             timers,
         )
 
@@ -178,7 +206,32 @@ class RunEngine:
             plan = plan_run(request)
         except NotNativeError as error:
             raise UnsupportedCaseError(error.reason) from None
-        return list(replay_chunks(self._runner.engine(), plan, plan.chunks))
+        engine = self._runner.engine()
+        if plan_reason_for_spark(plan) is not None:
+            engine = SparkRunner(lambda: self._runner.session("conformance")).engine()
+        return list(replay_chunks(engine, plan, plan.chunks))
+
+
+def _load_top_rows(manifests: Sequence[Manifest], dataset: CaseDataset) -> Iterator[TopRow]:
+    for row in _load_rows(manifests, WINDOWS):
+        bounds_ms = (epoch_ms(row["window_start"]), epoch_ms(row["window_end"]))
+        yield TopRow(*bounds_ms, row["key"], row["place"], dataset.records_of(row, ""), row["total"])
+
+
+def _are_windows_counted(case: Case) -> bool:
+    """Return whether Flink counts late rows of each window, and the metrics have each of them."""
+    return case.top is not None and case.top.are_records and not isinstance(case.window, Cumulate)
+
+
+def _count_dropped_rows(manifests: Sequence[Manifest]) -> int:
+    return sum(row["dropped"] + row["expired"] for row in _load_rows(manifests, METRICS))
+
+
+def _count_fates(manifests: Sequence[Manifest]) -> dict[str, int]:
+    fates: Counter[str] = Counter()
+    for counts in sum_fates(manifests).values():
+        fates.update(counts)
+    return dict(+fates)
 
 
 def _load_panes(manifests: Sequence[Manifest], dataset: CaseDataset) -> Iterator[tuple[_Window, _Panes]]:

@@ -75,6 +75,8 @@ def find_origins(definition: Definition, *, is_replay: bool, known: Iterable[str
     columns |= _value_origins(definition, paths, known)
     for name, text in definition.derive_after.items():
         columns[name] = _result_origins(text, columns, Step.TRANSFORMATION)
+    if definition.top and definition.top.rank:
+        columns[definition.top.rank] = _result_origins(definition.top.over(), columns, Step.TRANSFORMATION)
     rows = [
         *(Origin(path, Step.GROUP_BY) for found in keys for path in found),
         *(Origin(path, Step.WINDOW, window) for path in event_time),
@@ -89,6 +91,8 @@ def find_origins(definition: Definition, *, is_replay: bool, known: Iterable[str
         rows += [Origin(path, Step.FILTER, "arrival_time") for path in paths.of(source.arrival_time)]
     if definition.having:
         rows += _result_origins(definition.having.condition, columns, Step.FILTER)
+    if definition.top:
+        rows += _result_origins(definition.top.over(), columns, Step.FILTER)
     return ColumnLineage(columns, tuple(dict.fromkeys(rows)))
 
 

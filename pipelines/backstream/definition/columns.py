@@ -14,6 +14,7 @@ from backstream.definition.aggregates import aggregate_problem, is_known, record
 from backstream.definition.model import Definition
 from backstream.definition.nested_columns import paths_of
 from backstream.definition.prepared_columns import FILE, PREPARED_COLUMNS
+from backstream.definition.result_sections import Top
 from backstream.definition.result_types import ResultTypes, Types, field_type, spark_type
 from backstream.errors import SpecError, format_problems
 from backstream.runs.table_schemas import JOB_COLUMNS, RECORD_COUNT, WORKING_COLUMNS, Column
@@ -56,7 +57,7 @@ def key_columns(definition: Definition, source: Mapping[str, str]) -> tuple[Colu
 
 
 def value_columns(definition: Definition, source: Mapping[str, str]) -> tuple[Column, ...]:
-    """Return a column per aggregate and derived column, with the result type for the columns of the source.
+    """Return a column per aggregate and derived column, and of the rank; types follow from those of the source.
 
     User code declares its columns with their types.
 
@@ -77,7 +78,8 @@ def value_columns(definition: Definition, source: Mapping[str, str]) -> tuple[Co
         Column(name, _aggregate_type(f"derive_after.{name} of {definition.name}", text, known, returns))
         for name, text in definition.derive_after.items()
     )
-    return (*aggregates, *derived)
+    rank = [Column(definition.top.rank, "long")] if definition.top and definition.top.rank else []
+    return (*aggregates, *derived, *rank)
 
 
 def declared_columns(definition: Definition) -> tuple[Column, ...]:
@@ -216,9 +218,14 @@ def _invalid_result_expressions(definition: Definition) -> Iterator[str]:
     """Yield the problems of the expressions over the columns of the result."""
     names = {*definition.source.key, *definition.aggregates, "window_start", "window_end"}
     texts = [(f"derive_after.{name}", text, names) for name, text in definition.derive_after.items()]
+    names = {*names, *definition.derive_after, RECORD_COUNT}
     if definition.having:
-        names = {*names, *definition.derive_after, RECORD_COUNT}
         texts.append(("having.condition", definition.having.condition, names))
+    if definition.top:
+        try:
+            texts += [("top.by", term, names) for term in _order_terms(definition.top)]
+        except SpecError as error:
+            yield f"top.by {error}"
     for key, text, allowed in texts:
         try:
             unknown = sorted(_names(_parse(text)) - allowed)
@@ -229,6 +236,16 @@ def _invalid_result_expressions(definition: Definition) -> Iterator[str]:
             yield f"{key} names {unknown[0]!r}, which the result does not have, in {text!r}"
         elif problem := record_problem(text, definition.functions):
             yield f"{key} {problem}, got {text!r}"
+
+
+def _order_terms(top: Top) -> list[str]:
+    """Return the expressions of an order without their directions."""
+    rank = _parse(top.over(), top.by)
+    order = rank.args.get("order") if isinstance(rank, exp.Window) and not rank.args.get("spec") else None
+    if order is None or top.by.rstrip().endswith(","):  # sqlglot ignores a last comma
+        msg = f"must be an order such as 'revenue desc, shop', got {top.by!r}"
+        raise SpecError(msg)
+    return [ordered.this.sql(dialect="spark") for ordered in order.expressions]
 
 
 def list_unknown_columns(key: str, text: str, has: Callable[[str], bool]) -> list[str]:
@@ -262,12 +279,15 @@ def _names(parsed: exp.Expr) -> set[str]:
     return {column.parts[0].name for column in columns if not isinstance(column.this, exp.Star)}
 
 
-def _parse(text: str) -> exp.Expr:
-    """Return the parsed expression; the caller adds the key to the message of an error."""
+def _parse(text: str, written: str | None = None) -> exp.Expr:
+    """Return the parsed expression; the caller adds the key to the message of an error.
+
+    `written` is what the definition has, if it is a part of the text.
+    """
     try:
         return sqlglot.parse_one(text, dialect="spark")
     except SqlglotError as error:
-        msg = f"is not SQL: {_parse_problem(error)}, got {text!r}"
+        msg = f"is not SQL: {_parse_problem(error)}, got {written or text!r}"
         raise SpecError(msg) from None
 
 

@@ -23,6 +23,7 @@ from backstream.definition.result_sections import (
     Process,
     SessionWindow,
     SlidingWindow,
+    Top,
     TumblingWindow,
     UserFunction,
 )
@@ -30,7 +31,7 @@ from backstream.definition.run_sections import Approval, Backfill, Publish, Qual
 from backstream.definition.source_section import SHARED_KEYS, SideInput, Source
 from backstream.definition.values import Name, Section, Sql
 from backstream.definition.watermark_sections import LatenessSection, WatermarkSection, find_unused_keys
-from backstream.eventtime.emission import Emission, EmissionModel
+from backstream.eventtime.emission import Emission, EmissionModel, Topology
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, duration_text
 from backstream.eventtime.union import SEPARATOR, UnionSource, source_name
 from backstream.eventtime.watermark_generators import StrategyKind
@@ -76,6 +77,8 @@ class Definition(Section):
     """More columns of the result: a name and Spark SQL over keys, aggregates, `window_start`, and `window_end`."""
     having: Having | None = None
     """The condition that published rows meet."""
+    top: Top | None = None
+    """The rank of published rows among those of their window that meet the condition."""
     functions: dict[Name, UserFunction] = {}
     """Custom functions for SQL, by the name with which SQL calls them."""
     job: Job | None = None
@@ -100,8 +103,19 @@ class Definition(Section):
     @property
     def value_names(self) -> tuple[str, ...]:
         """Return the names of the result columns besides key and window."""
+        rank = self.top.rank if self.top else None
+        return (*self.pane_names, *([rank] if rank else ()))
+
+    @property
+    def pane_names(self) -> tuple[str, ...]:
+        """Return the names of the result columns that each pane has; a rank is that of a published row."""
         columns = self.code_columns
         return (*self.aggregates, *self.derive_after) if columns is None else tuple(columns)
+
+    @property
+    def withholds_rows(self) -> bool:
+        """Return whether rows that are computed may not be published."""
+        return self.having is not None or self.top is not None
 
     @property
     def row_key(self) -> tuple[str, ...]:
@@ -309,7 +323,7 @@ class Definition(Section):
         if len(given) > 1:
             return [f"only one of aggregates, job, and process can compute the rows, got {' and '.join(given)}"]
         problems = []
-        without_meaning = [name for name in ("derive_after", "having") if getattr(self, name)]
+        without_meaning = [name for name in ("derive_after", "having", "top") if getattr(self, name)]
         if self.code_columns is not None and without_meaning:
             problems.append(f"{without_meaning[0]} has no meaning with [{given[0]}], which returns the rows")
         if self.code_columns is not None and self.quality.verify:
@@ -363,6 +377,9 @@ class Definition(Section):
             yield f"watermark.emit = {section.emit.value!r} is not possible with several sources"
         if section.finished_partitions != "hold":
             yield "watermark.finished_partitions = 'release' is not possible with several sources"
+        strategies = {self.watermark_of(part).strategy for part in self.source.parts}
+        if StrategyKind.FLINK_SQL in strategies and section.topology is Topology.OPERATOR:
+            yield "watermark.topology = 'operator' is not possible with 'flink_sql' watermarks of several sources"
         if section.strategy is StrategyKind.CUSTOM:
             yield "watermark.strategy = 'custom' is not possible with several sources"
         if section.strategy is not StrategyKind.NONE and not has_shared:
@@ -380,4 +397,9 @@ class Definition(Section):
         problems += [f"{section}.{name} {taken}" for name in sorted({*key, *reserved} & set(self.value_names))]
         others = {*key, *reserved, *self.aggregates}
         problems += [f"derive_after.{name} {taken}" for name in sorted(others & set(self.derive_after))]
-        return problems
+        if self.top is None:
+            return problems
+        if self.top.rank in {*others, *self.derive_after}:
+            problems.append(f"top.rank {self.top.rank!r} {taken}")
+        no_key = [name for name in self.top.partition_by if name not in key]
+        return problems + [f"top.partition_by must name columns of source.key, got {name!r}" for name in no_key]

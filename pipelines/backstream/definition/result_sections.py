@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from pydantic import (
@@ -48,6 +49,35 @@ class Having(Section):
 
     condition: Sql
     """The condition in Spark SQL over the columns of the result, e.g., `orders >= 10`."""
+
+
+class Top(Section):
+    """Top-N: of the rows of each window, only the first ones in an order are published."""
+
+    n: int = Field(ge=1)
+    """The greatest rank that is published."""
+    by: Sql
+    """The order, as after `ORDER BY`: expressions in Spark SQL over the columns of the result, e.g.,
+    `revenue desc, shop`."""
+    partition_by: tuple[str, ...] = ()
+    """Key columns: rows with other values have ranks of their own. By default, all rows of a window compete."""
+    ties: Literal["break", "keep"] = "break"
+    """The ranks of rows that are equal in `by`. `break`: they follow each other in the order of the key, as with
+    `ROW_NUMBER`. `keep`: they have one rank, as with `RANK`, so more than `n` rows can be published."""
+    rank: Name | None = None
+    """The name of a column with the rank of a published row; by default, there is none."""
+
+    def over(self, partition: Sequence[str] = (), tie_breakers: Sequence[str] = ()) -> str:
+        """Return the rank of a row in SQL.
+
+        Args:
+            partition: names of columns; rows with other values have ranks of their own.
+            tie_breakers: names of columns that follow the order, if ties are broken.
+        """
+        function, breakers = ("rank", ()) if self.ties == "keep" else ("row_number", tie_breakers)
+        partitions, last = ([f"`{name.replace('`', '``')}`" for name in names] for names in (partition, breakers))
+        by = f"PARTITION BY {', '.join(partitions)} " if partitions else ""
+        return f"{function}() OVER ({by}ORDER BY {', '.join([self.by, *last])})"
 
 
 class UserFunction(Section):

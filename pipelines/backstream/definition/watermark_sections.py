@@ -137,19 +137,19 @@ class WatermarkSection(Section):
             msg = f"emit = {self.emit.value!r} needs monotonous, bounded_out_of_orderness, or flink_sql watermarks"
             raise ValueError(msg)
         if self.strategy is StrategyKind.FLINK_SQL:
-            self._require_handed_to_source()
+            self._require_ticks_of_flink_sql()
         for key in _SPLIT_KEYS if self.emit is EmissionModel.MICRO_BATCH else ():
             if getattr(self, key) != type(self).model_fields[key].default:
                 msg = f"{key} has no meaning with emit = 'micro_batch', with one maximum of all partitions"
                 raise ValueError(msg)
         return self
 
-    def _require_handed_to_source(self) -> None:
-        """Check that watermarks of Flink SQL are those of a source; an operator of the plan has other rules."""
-        if self.topology is Topology.OPERATOR:
+    def _require_ticks_of_flink_sql(self) -> None:
+        """Check that watermarks of Flink SQL are emitted as a source or an operator of the plan can do it."""
+        if self.topology is Topology.OPERATOR and self.emit is EmissionModel.RECORD:
             msg = (
-                "topology = 'operator' is not possible with strategy = 'flink_sql': watermarks that an operator of"
-                " Flink's plan makes have other rules; those of a source, e.g., Kafka, are possible"
+                "emit = 'on_event' is not possible with strategy = 'flink_sql' and topology = 'operator':"
+                " scan.watermark.emit.strategy is an option of sources that make watermarks, e.g., Kafka"
             )
             raise ValueError(msg)
         if self.emit is EmissionModel.MICRO_BATCH:

@@ -46,6 +46,8 @@ class EmissionModel(StrEnum):
 
 
 _BY_TICK_KINDS = (*MAX_BASED, StrategyKind.TIME_LAG, StrategyKind.NONE)
+_TIMER_RATIO = 5
+"""The timer of Flink SQL's operator runs this many times in its shorter interval if both have about one length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,9 @@ class Emission:
             kind = self.strategy.kind.value
             msg = f"emission model {self.model.value} needs monotonous or bounded watermarks, got {kind}"
             raise SpecError(msg)
+        if self.is_assigner and self.model is not EmissionModel.TICK:
+            msg = f"an operator of Flink SQL's plan emits watermarks at ticks, got {self.model.value}"
+            raise SpecError(msg)
 
     @classmethod
     def from_sources(
@@ -100,6 +105,11 @@ class Emission:
             # Flink's gate has another rule for a source that has ended, and no recording of Flink shows it.
             msg = "finished partitions of several sources must hold the watermark, got `release`"
             raise SpecError(msg)
+        kinds = {source.strategy.kind for source in sources}
+        if topology is Topology.OPERATOR and StrategyKind.FLINK_SQL in kinds:
+            # The operators would have timers with intervals of their own, and no recording of Flink shows them.
+            msg = "watermarks that operators of Flink SQL's plan make are not possible with several sources"
+            raise SpecError(msg)
         return cls(common_strategy(sources), topology, sources=tuple(sources))
 
     def with_partitions(self, partitions: Sequence[str]) -> Emission:
@@ -109,6 +119,33 @@ class Emission:
             SpecError: when a partition belongs to no source.
         """
         return replace(self, sources=assign_partitions(self.sources, partitions)) if self.sources else self
+
+    @property
+    def is_assigner(self) -> bool:
+        """Return whether an operator of Flink SQL's plan makes the watermarks, by rules of its own."""
+        return self.strategy.kind is StrategyKind.FLINK_SQL and self.topology is Topology.OPERATOR
+
+    @property
+    def tick_ms(self) -> int:
+        """Return the interval of the clock's ticks, 0 without ticks.
+
+        It is the interval of emissions. Only Flink SQL's operator has one timer for them and for idleness.
+        """
+        interval_ms, timeout_ms = self.strategy.interval_ms, self.strategy.idle_timeout_ms
+        if not (self.is_assigner and interval_ms and timeout_ms):
+            return interval_ms
+        shorter_ms, longer_ms = sorted((interval_ms, timeout_ms))
+        return shorter_ms if _TIMER_RATIO * shorter_ms < longer_ms else max(shorter_ms // _TIMER_RATIO, 1)
+
+    @property
+    def ticks_per_emission(self) -> int:
+        """Return the number of ticks from one emission to the next."""
+        return -(-self.strategy.interval_ms // self.tick_ms) if self.tick_ms else 1
+
+    @property
+    def emits_at_raises(self) -> bool:
+        """Return whether a record that raises the greatest event time can move the watermark at once."""
+        return self.model is EmissionModel.RECORD or self.is_assigner
 
     @property
     def is_minimum(self) -> bool:
@@ -133,8 +170,7 @@ class Emission:
     @property
     def is_by_tick(self) -> bool:
         """Return whether of the records of a partition between two ticks only the greatest event time matters."""
-        is_at_ticks = self.model is not EmissionModel.RECORD
-        return is_at_ticks and all(strategy.kind in _BY_TICK_KINDS for strategy in self.strategies)
+        return not self.emits_at_raises and all(strategy.kind in _BY_TICK_KINDS for strategy in self.strategies)
 
     @property
     def is_mergeable(self) -> bool:
@@ -171,7 +207,7 @@ class Emission:
 
     @property
     def _are_maxima(self) -> bool:
-        return all(strategy.kind in MAX_BASED for strategy in self.strategies)
+        return not self.is_assigner and all(strategy.kind in MAX_BASED for strategy in self.strategies)
 
     @property
     def source_names(self) -> list[str]:

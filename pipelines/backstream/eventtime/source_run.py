@@ -15,13 +15,14 @@ from backstream.eventtime.records import Record, SourceClock
 from backstream.eventtime.stream_state import StreamState
 from backstream.eventtime.watermark_generators import StrategyKind
 from backstream.eventtime.watermark_merging import (
+    AssignerWatermarks,
     OperatorWatermarks,
     SplitWatermarkMultiplexer,
     StatusWatermarkValve,
 )
 from backstream.eventtime.watermarks import MAX_WATERMARK_EVENTS, Watermarks, too_many_watermarks_error
 
-Source = SplitWatermarkMultiplexer | OperatorWatermarks
+Source = SplitWatermarkMultiplexer | OperatorWatermarks | AssignerWatermarks
 
 QuietTicks = Callable[[int, int], Iterable[int]]
 """Function from a first and a last tick to the ticks between them that have an effect without new records.

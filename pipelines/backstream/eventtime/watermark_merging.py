@@ -227,6 +227,73 @@ class OperatorWatermarks:
 
 
 @dataclass(slots=True)
+class AssignerWatermarks:
+    """The operator of Flink SQL's plan behind a source that makes no watermarks (`WatermarkAssignerOperator`).
+
+    Its watermark starts at 0. It is sent at each emission tick, and right after a record if it has risen by more
+    than the interval. One that is sent while the operator is idle is lost, and counts as sent. A record ends
+    idleness.
+    """
+
+    strategy: WatermarkStrategy
+    tick_ms: int
+    ticks_per_emission: int
+    downstream: WatermarkOutput
+    _watermark_ms: int = 0
+    _sent_ms: int = 0
+    _is_idle: bool = False
+    _last_data_tick: int = 0
+
+    def on_record(self, record: Record, seen_by_tick: int) -> None:
+        """Process a record that was emitted downstream."""
+        self._is_idle, self._last_data_tick = False, seen_by_tick
+        self._watermark_ms = max(self._watermark_ms, record.event_time_ms - self.strategy.delay_ms)
+        if self._watermark_ms - self._sent_ms > self.strategy.interval_ms:
+            self._send()
+
+    def on_tick(self, tick: int, now_ms: int) -> None:
+        """Process a tick of the timer: first the emission, then idleness."""
+        if tick % self.ticks_per_emission == 0:
+            self._send()
+        onset_tick = self._onset_tick
+        if onset_tick is not None and tick >= onset_tick:
+            self._is_idle = True
+            self.downstream.mark_idle()
+
+    def release(self, partition: int) -> None:
+        """Do nothing: the operator does not distinguish partitions."""
+
+    def idle_onset_ticks(self) -> set[int]:
+        """Return the ticks that have an effect without records: the next emission, and the begin of idleness."""
+        emission_tick = -(-self._last_data_tick // self.ticks_per_emission) * self.ticks_per_emission
+        return {emission_tick, *(() if self._onset_tick is None else (self._onset_tick,))}
+
+    def snapshot(self) -> SourceState:
+        """Return the state of the operator."""
+        generator = {"watermark_ms": self._watermark_ms}
+        return SourceState((SplitState(None, self._sent_ms, self._is_idle, self._last_data_tick, generator),))
+
+    def restore(self, state: SourceState) -> None:
+        """Restore the state of the operator."""
+        split = state.splits[0]
+        self._sent_ms, self._is_idle = split.watermark_ms, split.is_idle
+        self._last_data_tick, self._watermark_ms = split.last_data_tick, split.generator["watermark_ms"]
+
+    @property
+    def _onset_tick(self) -> int | None:
+        if not self.strategy.idle_timeout_ms or not self.tick_ms:
+            return None
+        return self._last_data_tick + -(-self.strategy.idle_timeout_ms // self.tick_ms)
+
+    def _send(self) -> None:
+        if self._watermark_ms <= self._sent_ms:
+            return
+        self._sent_ms = self._watermark_ms
+        if not self._is_idle:
+            self.downstream.emit(self._sent_ms)
+
+
+@dataclass(slots=True)
 class _Channel:
     """An input of the gate; only aligned channels take part in the minimum.
 

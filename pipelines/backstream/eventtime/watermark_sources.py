@@ -23,6 +23,7 @@ from backstream.eventtime.watermark_generators import (
     generator_factory,
 )
 from backstream.eventtime.watermark_merging import (
+    AssignerWatermarks,
     NewGenerator,
     OperatorWatermarks,
     SplitWatermarkMultiplexer,
@@ -206,6 +207,8 @@ def _new_source(
     strategy = emission.strategy
     if emission.model is EmissionModel.MICRO_BATCH:
         return OperatorWatermarks(replace(strategy, idle_timeout_ms=0), new_generator, output), partitions
+    if emission.is_assigner:
+        return AssignerWatermarks(strategy, emission.tick_ms, emission.ticks_per_emission, output), partitions
     if emission.topology is Topology.OPERATOR:
         return OperatorWatermarks(strategy, new_generator, output), partitions
     return SplitWatermarkMultiplexer(strategy, partitions, new_generator, output), partitions

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from backstream.eventtime.emission import Emission, EmissionModel
+from backstream.eventtime.emission import Emission
 from backstream.eventtime.instants import MIN_MS
 from backstream.eventtime.records import SourceClock
 from backstream.eventtime.watermark_generators import WatermarkGenerator
@@ -81,7 +81,7 @@ def read_task_cells(task: CellsTask, disk: TaskDisk, database: duckdb.DuckDBPyCo
         f" position[2] AS arrival_seq, NULL::BIGINT AS marker_ms"
         f" FROM (SELECT {greatest}, max([{', '.join(_POSITION)}]) AS position FROM ({records}) GROUP BY 1, 2)"
     )
-    marked = _with_raises(task.emission, records) if task.emission.model is EmissionModel.RECORD else records
+    marked = _with_raises(task.emission, records) if task.emission.emits_at_raises else records
     markers = (
         f"SELECT {PARTITION_TEXT} AS source_partition, block, event_time_ms, arrival_time_ms, arrival_seq,"
         f" marker_ms FROM ({marked}) WHERE marker_ms IS NOT NULL"
@@ -133,12 +133,17 @@ def _with_raises(emission: Emission, records: str) -> str:
     """Return the records with the watermark of those that raise the greatest event time of their partition.
 
     A task may have some of the records only. Then a record can be marked that raises nothing; its watermark has no
-    effect. With an idle timeout, the first record of a block is marked too: it may end idleness.
+    effect. With an idle timeout, the first record of a block is marked too: it may end idleness. The operator of
+    Flink SQL emits only for a record more than an interval ahead of all that its last emission has seen.
     """
     arrived = "PARTITION BY source_partition ORDER BY arrival_time_ms, arrival_seq"
     so_far = f"max(event_time_ms) OVER ({arrived} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
     is_marker = f"event_time_ms > coalesce({so_far}, {MIN_MS})"
-    if emission.strategy.idle_timeout_ms:
+    if emission.is_assigner:
+        periods = f"PARTITION BY source_partition ORDER BY block // {emission.ticks_per_emission}"
+        seen = f"max(event_time_ms) OVER ({periods} RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+        is_marker += f" AND event_time_ms > coalesce({seen}, {MIN_MS}) + {emission.strategy.interval_ms}"
+    elif emission.strategy.idle_timeout_ms:
         is_marker += f" OR coalesce(lag(block) OVER ({arrived}) != block, true)"
     watermark_ms = f"event_time_ms - {emission.delay_ms} - 1"
     return f"SELECT * REPLACE (CASE WHEN {is_marker} THEN {watermark_ms} END AS marker_ms) FROM ({records})"

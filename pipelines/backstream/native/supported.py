@@ -16,7 +16,6 @@ from sqlglot.errors import SqlglotError
 from backstream.definition.model import Definition
 from backstream.definition.prepared_columns import FILE
 from backstream.errors import SpecError
-from backstream.eventtime.emission import EmissionModel
 from backstream.eventtime.instants import MAX_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.watermark_generators import StrategyKind
@@ -137,7 +136,7 @@ def _list_reasons(definition: Definition, columns: Mapping[str, str]) -> Iterato
 
 def _list_session_reasons(definition: Definition, window: Session) -> Iterator[str]:
     emission = definition.emission
-    if emission.model is EmissionModel.RECORD or any(
+    if emission.emits_at_raises or any(
         strategy.kind in _STRATEGIES_BETWEEN_TICKS for strategy in emission.strategies
     ):
         yield "windows are sessions, and watermarks may move between two ticks"

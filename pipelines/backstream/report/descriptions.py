@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from backstream.definition.model import Definition
 from backstream.definition.run_sections import Quality
 from backstream.definition.watermark_sections import WatermarkSection
-from backstream.eventtime.emission import EmissionModel
+from backstream.eventtime.emission import EmissionModel, Topology
 from backstream.eventtime.watermark_generators import StrategyKind
 from backstream.formatting import count_of, duration_words, limit_text
 from backstream.runs.input_notes import describe_gaps, describe_inputs
@@ -101,20 +101,28 @@ def watermark_text(section: WatermarkSection) -> str:
     if section.strategy is StrategyKind.STRUCTURED_STREAMING:
         return f"those that the job wrote down for its batches ({', '.join(section.job_logs)})"
     parts = [_strategy_text(section), _emission_text(section)]
-    parts.append("minimum over all source partitions")
+    if not _is_assigner(section):
+        parts.append("minimum over all source partitions")
     if section.idle_timeout:
-        parts.append(f"a source partition is idle after {duration_words(section.idle_timeout)} without records")
+        idle = "the operator" if _is_assigner(section) else "a source partition"
+        parts.append(f"{idle} is idle after {duration_words(section.idle_timeout)} without records")
     return "; ".join(parts)
+
+
+def _is_assigner(section: WatermarkSection) -> bool:
+    return section.strategy is StrategyKind.FLINK_SQL and section.topology is Topology.OPERATOR
 
 
 def _strategy_text(section: WatermarkSection) -> str:
     delay = duration_words(section.delay)
     less = f", less {delay}" if section.delay else ""
+    partitions = "all source partitions" if _is_assigner(section) else "each source partition"
+    at_first = ", 0 at first" if _is_assigner(section) else ""
     options = ", ".join(f"{name} = {value}" for name, value in section.kwargs.items())
     return {
         StrategyKind.MONOTONOUS: "monotonous: each source partition delivers in order of event time",
         StrategyKind.BOUNDED: f"bounded out-of-orderness: events arrive at most {delay} out of order",
-        StrategyKind.FLINK_SQL: f"of Flink SQL: greatest event time of each source partition{less}",
+        StrategyKind.FLINK_SQL: f"of Flink SQL: greatest event time of {partitions}{less}{at_first}",
         StrategyKind.PUNCTUATED: f"punctuated: event time of marked records{less} ({section.marker})",
         StrategyKind.TIME_LAG: f"time lag: clock time{less}",
         StrategyKind.CUSTOM: f"custom: {section.generator_class}({options})",
@@ -129,6 +137,8 @@ def _emission_text(section: WatermarkSection) -> str:
         return f"emitted between micro-batches, one {every}"
     if section.emit is EmissionModel.RECORD or not section.emit_interval:
         return "emitted at each record"
+    if _is_assigner(section):
+        return f"emitted {every}, and at a record that raises it by more than that"
     return f"emitted {every}"
 
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import pandas as pd
 
 from backstream.definition.model import Definition
-from backstream.definition.result_sections import CumulateWindow, SessionWindow, SlidingWindow
+from backstream.definition.result_sections import CumulateWindow, SessionWindow, SlidingWindow, Top
 from backstream.eventtime.instants import duration_text
 from backstream.eventtime.records import Fate
+from backstream.eventtime.watermark_generators import StrategyKind
 from backstream.eventtime.windows import Cumulate, Sliding
 from backstream.formatting import count_of, count_text, duration_words, minute_text, share_text
 from backstream.quality.window_rows import count_windows
@@ -119,6 +120,9 @@ class ChunkRow:
         """Stages with their durations as text."""
         timings = self.manifest.timings_s if self.manifest else {}
         return ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in timings.items())
+
+
+_COUNTER = "numLateRecordsDropped of the job"
 
 
 def compute_totals(frame: pd.DataFrame) -> Totals:
@@ -247,7 +251,7 @@ def snapshot_texts(publication: Publication | None) -> tuple[str, ...]:
 
 
 def aggregate_texts(definition: Definition) -> tuple[str, ...]:
-    """Return the columns of the result as texts: `departures = count(*)`, and the condition of published rows.
+    """Return the columns of the result as texts: `departures = count(*)`, and the conditions of published rows.
 
     For user code, these are its columns and its name.
     """
@@ -255,8 +259,17 @@ def aggregate_texts(definition: Definition) -> tuple[str, ...]:
         code = definition.user_code[-1]
         return tuple(f"{name} = {kind} of {code}" for name, kind in definition.code_columns.items())
     columns = {**definition.aggregates, **definition.derive_after}
-    condition = [f"having {definition.having.condition}"] if definition.having else []
-    return (*(f"{name} = {call}" for name, call in columns.items()), *condition)
+    rows = [f"having {definition.having.condition}"] if definition.having else []
+    if definition.top:
+        rows.append(_top_text(definition.top))
+    return (*(f"{name} = {call}" for name, call in columns.items()), *rows)
+
+
+def _top_text(top: Top) -> str:
+    """Return which rows of a window are published: `top 2 by revenue desc, per region`."""
+    per = f", per {', '.join(top.partition_by)}" if top.partition_by else ""
+    ties = ", with ties" if top.ties == "keep" else ""
+    return f"top {top.n:,} by {top.by}{per}{ties}" + (f" (rank in {top.rank})" if top.rank else "")
 
 
 def window_text(definition: Definition) -> str:
@@ -272,6 +285,41 @@ def window_text(definition: Definition) -> str:
     if window.offset:
         parts.append(f"offset {duration_text(window.offset)}")
     return ", ".join(parts)
+
+
+def counts_late_rows(definition: Definition) -> bool:
+    """Return whether the metric of late records may count something else: Flink SQL cuts windows into slices."""
+    kinds = {strategy.kind for strategy in definition.emission.strategies}
+    return StrategyKind.FLINK_SQL in kinds and not isinstance(definition.window, SessionWindow)
+
+
+def late_counter_text(
+    definition: Definition, accounting: RecordAccounting, totals: Totals | None, late_slices: int | None
+) -> str:
+    """Return the metric `numLateRecordsDropped` of a Flink SQL job if it may not count records; else no text.
+
+    Args:
+        definition: the definition.
+        accounting: the fates of the records.
+        totals: the sums over all windows.
+        late_slices: the number of keys and slices with dropped records; None if it is not known.
+    """
+    dropped, window = accounting.total.fates[FATES.index(Fate.DROPPED)], definition.window.spec()
+    if not counts_late_rows(definition):
+        return ""
+    if definition.top and accounting.result_records == accounting.result_rows:
+        # The rows that are ranked are records, which Flink drops from each window by itself.
+        late_rows = totals.dropped + totals.expired if totals and isinstance(window, Sliding) else dropped
+        return (
+            f"{_COUNTER}: {count_text(late_rows)}, one for each window of a record" if late_rows > dropped else ""
+        )
+    if not dropped or late_slices == dropped:
+        return ""
+    least = "at most " if late_slices is None else f"{count_text(late_slices)} to "
+    return (
+        f"{_COUNTER}: {least}{count_text(dropped)}, because Flink SQL counts rows that it has aggregated"
+        " by key and slice; with table.optimizer.agg-phase-strategy = ONE_PHASE, it counts records"
+    )
 
 
 def accounting_text(accounting: RecordAccounting) -> str:

@@ -64,7 +64,7 @@ def render_report(
         "change_bars": chart_layout.change_bars(context),
         **_verdict_content(plan, manifests, audit, publication),
         **_check_content(audit),
-        **_record_content(plan, manifests, windows, definition),
+        **_record_content(plan, manifests, windows, definition, context),
         **_run_content(plan, manifests, publication, definition, context),
     }
     return _environment().get_template("run_report.html").render(content)
@@ -112,11 +112,17 @@ def _check_content(audit: Audit | None) -> dict[str, Any]:
 
 
 def _record_content(
-    plan: Plan, manifests: Sequence[Manifest], windows: pd.DataFrame | None, definition: Definition
+    plan: Plan,
+    manifests: Sequence[Manifest],
+    windows: pd.DataFrame | None,
+    definition: Definition,
+    context: RunContext,
 ) -> dict[str, Any]:
     accounting = figures.account_records(manifests, windows, definition)
+    totals = None if windows is None else figures.compute_totals(windows)
     return {
         "accounting": accounting,
+        "late_counter": figures.late_counter_text(definition, accounting, totals, context.late_slices),
         "fate_bar": chart_layout.fate_bar(accounting),
         "chunks": figures.list_chunk_rows(plan, manifests),
         "finished_at": max((manifest.finished_at for manifest in manifests), default=""),

@@ -52,7 +52,8 @@ class RunContext:
 
     `own` is the row of the run in the ledger. `past` has the rows of other runs of the dataset, newest first.
     `outcomes` maps a check to its outcomes in previous runs, oldest first. `verification` is the newest receipt,
-    `later_audit` the newest judgement after the publication.
+    `later_audit` the newest judgement after the publication. `late_slices` is the number of keys and slices with
+    dropped records.
     """
 
     written_at_ms: int = 0
@@ -63,6 +64,7 @@ class RunContext:
     delays: DelayCounts | None = None
     verification: Receipt | None = None
     later_audit: LaterAudit | None = None
+    late_slices: int | None = None
     unavailable: Mapping[str, str] = field(default_factory=dict)
 
 

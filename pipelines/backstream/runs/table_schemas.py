@@ -104,7 +104,7 @@ WITHHELD_TABLE = Table(
         *_RUN,
     ),
 )
-"""Rows per window that are not published, because they do not meet `having`, and the number of their records."""
+"""Rows per window that `having` or `top` withholds from publication, and the number of their records."""
 
 
 ROW_POSITION = ("event_time", "row_index")

@@ -122,7 +122,7 @@ def _run_in_spark(
 
         code = _compute_user_rows(group, attempt, results, records, keep)
         values = results.values(records) if code is None else code.values
-        if group.definition.having and not group.is_replay:
+        if group.definition.withholds_rows and not group.is_replay:
             values = keep(values)  # two tables need them
         frames = TableFrames(
             records,

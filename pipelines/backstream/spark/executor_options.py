@@ -14,5 +14,5 @@ def executor_java_options(plan: Plan) -> str:
     Native tasks need Java only to start them. With these options it starts in about half the time.
     """
     definition = parse_definition(plan.definition, f"plan {plan.run_id}")
-    has_spark_steps = bool(definition.derive_after or definition.having)
+    has_spark_steps = bool(definition.derive_after or definition.withholds_rows)
     return FIRST_COMPILER if is_native(definition, plan.columns) and not has_spark_steps else ""

@@ -13,7 +13,7 @@ from backstream.definition.aggregates import spark_aggregates
 from backstream.definition.model import Definition
 from backstream.eventtime.windows import TimeWindow
 from backstream.spark import source
-from backstream.spark.table_frames import add_derived, meets_condition
+from backstream.spark.table_frames import add_derived, published_rows
 from backstream.spark.windows.aggregation import WINDOW
 
 _WINDOW_NUMBER = "sample_window"
@@ -73,7 +73,7 @@ def aggregate_sample(
     grouped = spark.createDataFrame(chosen).groupBy(*bounds, *definition.source.key)
     rows = grouped.agg(*(calls or [F.count(F.lit(1)).alias("records")])).transform(add_derived(definition))
     times = {name.removesuffix("_ms"): F.timestamp_millis(name) for name in WINDOW}
-    published = rows.withColumns(times).where(meets_condition(definition)).orderBy(_WINDOW_NUMBER)
+    published = published_rows(rows, definition).withColumns(times).orderBy(_WINDOW_NUMBER)
     key = definition.source.key
     values = [name for name in published.columns if name not in {*bounds, *times, *key}]
     return published.select(*key, *times, *values).toArrow()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from backstream.chunks.lateness import resolve_lateness, resolve_process_lateness
@@ -96,9 +96,10 @@ def table_frames(group: SparkGroup, results: Results, frames: TableFrames) -> It
 def window_frames(group: SparkGroup, rows: DataFrame) -> Iterator[tuple[str, DataFrame]]:
     """Yield the rows of the table of windows, and the count of rows that don't meet the condition."""
     number = group.chunk_number_at(F.col("window_start_ms"))
-    yield WINDOWS, _published_rows(rows, group.definition).withColumn(CHUNK, number)
+    published = published_rows(rows, group.definition)
+    yield WINDOWS, published.withColumn(CHUNK, number)
     if WITHHELD in group.plan.tables:
-        yield WITHHELD, _count_withheld(rows, group.definition).withColumn(CHUNK, number)
+        yield WITHHELD, _count_withheld(rows, published).withColumn(CHUNK, number)
 
 
 def _record_frames(
@@ -133,7 +134,7 @@ def published_panes(group: SparkGroup, panes: DataFrame) -> DataFrame:
     pane = group.definition.backfill.publish
     count = F.col(pane_count_column(pane))
     existing = panes.where(count > F.lit(0)).withColumn(RECORD_COUNT, count)
-    return existing.withColumns({name: F.col(f"{name}__{pane}") for name in group.definition.value_names})
+    return existing.withColumns({name: F.col(f"{name}__{pane}") for name in group.definition.pane_names})
 
 
 def existing_fates(fates: Mapping[int, Mapping[str, Mapping[str, int]]]) -> set[str]:
@@ -147,6 +148,8 @@ def existing_fates(fates: Mapping[int, Mapping[str, Mapping[str, int]]]) -> set[
     }
 
 
+_RANK = "rank__"
+"""A working column; no result column has such a name."""
 _TIMES = {name.removesuffix("_ms"): name for name in WINDOW}
 
 
@@ -178,24 +181,38 @@ def add_derived_to_panes(definition: Definition) -> Step:
     return step
 
 
-def meets_condition(definition: Definition) -> Column:
-    """Return whether a row is published; a condition that is null is not met."""
-    if definition.having is None:
-        return F.lit(True)  # noqa: FBT003 - a literal
-    return F.coalesce(F.expr(definition.having.condition), F.expr("false"))
-
-
-def _count_withheld(rows: DataFrame, definition: Definition) -> DataFrame:
+def _count_withheld(rows: DataFrame, published: DataFrame) -> DataFrame:
     """Return the number of rows per window that are not published, and of their records."""
-    withheld = _with_times(rows).where(~meets_condition(definition))
-    return withheld.groupBy(*WINDOW).agg(F.count(F.lit(1)).alias("rows"), F.sum(RECORD_COUNT).alias(RECORD_COUNT))
+
+    def counted(frame: DataFrame, sign: int) -> DataFrame:
+        return frame.select(
+            *WINDOW, F.lit(sign).alias("rows"), (F.lit(sign) * F.col(RECORD_COUNT)).alias(RECORD_COUNT)
+        )
+
+    # The difference needs no rank of the rows that are not published.
+    counts = counted(rows, 1).unionByName(counted(published, -1)).groupBy(*WINDOW)
+    withheld = counts.agg(F.sum("rows").alias("rows"), F.sum(RECORD_COUNT).alias(RECORD_COUNT))
+    return withheld.where(F.col("rows") > F.lit(0))
 
 
-def _published_rows(rows: DataFrame, definition: Definition) -> DataFrame:
-    """Return the rows that are published."""
-    if definition.having is None:
+def published_rows(rows: DataFrame, definition: Definition) -> DataFrame:
+    """Return the rows that are published: they meet the condition, and their rank is not above the greatest one.
+
+    A condition that is null is not met.
+    """
+    if not definition.withholds_rows:
         return rows
-    return _with_times(rows).where(meets_condition(definition))
+    published = _with_times(rows)
+    if definition.having:
+        published = published.where(F.expr(definition.having.condition))
+    if top := definition.top:
+        rank = top.over([*WINDOW, *top.partition_by], definition.source.key)
+        # Spark needs the comparison directly after the rank: then it sorts only the best rows of each task.
+        published = published.withColumn(_RANK, F.expr(rank)).where(F.col(_RANK) <= F.lit(top.n))
+        if top.rank:
+            published = published.withColumn(top.rank, F.col(_RANK).cast("bigint"))
+        published = published.drop(_RANK)
+    return published
 
 
 def _with_times(rows: DataFrame) -> DataFrame:

@@ -68,8 +68,8 @@ def explain_row(home: Home, raw: RawInput, target: Target, row: Mapping[str, Any
 def compare_row(raw: RawInput, recomputed: RecomputedWindow, row: Mapping[str, Any] | None) -> list[Difference]:
     """Return the columns in which the table and the reference engine differ."""
     if row is None:
-        # Only Spark can evaluate the condition by which a row is withheld.
-        is_absent = recomputed.values is None or raw.definition.having is not None
+        # Only Spark can evaluate the condition or the order by which a row is withheld.
+        is_absent = recomputed.values is None or raw.definition.withholds_rows
         return [] if is_absent else [Difference(RECORD_COUNT, None, recomputed.record_count)]
     if recomputed.values is None:
         return [Difference(RECORD_COUNT, row[RECORD_COUNT], None)]

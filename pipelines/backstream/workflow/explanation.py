@@ -170,7 +170,8 @@ def _head(found: Explanation, style: Style) -> Iterator[str]:
 def row_text(found: Explanation) -> str:
     """Return the columns of the published row with their values."""
     if found.row is None:
-        return "no row" + (" (rows that do not meet [having] are withheld)" if found.definition.having else "")
+        sections = [f"[{name}]" for name in ("having", "top") if getattr(found.definition, name)]
+        return "no row" + (f" (rows that do not meet {' and '.join(sections)} are withheld)" if sections else "")
     names = [*found.definition.value_names, RECORD_COUNT]
     return ", ".join(f"{name} {_text(found.row.get(name))}" for name in dict.fromkeys(names))
 

@@ -8,23 +8,29 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
 
 from backstream.definition.loader import parse_definition
 from backstream.definition.model import Definition
 from backstream.errors import BackstreamError
 from backstream.eventtime.instants import SECOND_MS
+from backstream.eventtime.windows import Session
 from backstream.formatting import second_text
 from backstream.lake.ledger import RunRow, list_checks
 from backstream.lake.run_rows import list_runs
 from backstream.lake.snapshots import TableState
 from backstream.report.delay_histogram import count_delays
+from backstream.report.figures import counts_late_rows
 from backstream.report.html import render_report
 from backstream.report.run_context import ChangeSummary, RunContext
 from backstream.report.summary import RunSummary
-from backstream.runs.manifest import load_manifests
+from backstream.runs.manifest import Manifest, load_manifests
 from backstream.runs.plan import Plan
 from backstream.runs.results import Audit, CheckOutcome, LaterAudit, Publication, Receipt
+from backstream.runs.table_schemas import DROPPED
+from backstream.storage.columns import load_columns
 from backstream.storage.files import write_text
+from backstream.storage.stores import Stores, map_files
 from backstream.text import ReportFormat
 from backstream.workflow.history import diff_run
 
@@ -48,7 +54,9 @@ def report_text(plan: Plan, form: ReportFormat) -> str:
     """Return the report of a run as text."""
     summary = load_run_summary(plan)
     is_complete = len(summary.manifests) == len(plan.chunks)
-    context = _gather_context(plan, summary.definition, summary.publication, is_complete=is_complete)
+    context = _gather_context(
+        plan, summary.definition, summary.manifests, summary.publication, is_complete=is_complete
+    )
     summary = RunSummary(plan, summary.definition, summary.manifests, summary.audit, summary.publication, context)
     if form is ReportFormat.MD:
         return summary.markdown()
@@ -74,13 +82,19 @@ def load_run_summary(plan: Plan) -> RunSummary:
 
 
 def _gather_context(
-    plan: Plan, definition: Definition, publication: Publication | None, *, is_complete: bool
+    plan: Plan,
+    definition: Definition,
+    manifests: Sequence[Manifest],
+    publication: Publication | None,
+    *,
+    is_complete: bool,
 ) -> RunContext:
     """Return the facts about a run that come from the lake, the ledger and the recording.
 
     Args:
         plan: the plan of the run.
         definition: the definition in the plan.
+        manifests: the chunks that have finished.
         publication: the commit of the run; None without one.
         is_complete: whether all chunks have finished, which a comparison requires.
     """
@@ -100,8 +114,33 @@ def _gather_context(
         delays=delays,
         verification=Receipt.find(plan.folder.verification),
         later_audit=LaterAudit.find(plan.folder.later_audit),
+        late_slices=_count_late_slices(definition, manifests),
         unavailable=unavailable,
     )
+
+
+def _count_late_slices(definition: Definition, manifests: Sequence[Manifest]) -> int | None:
+    """Return the number of keys and slices of windows with dropped records.
+
+    None if no metric counts them, or the rows that the run staged are not there any more.
+    """
+    window = definition.window.spec()
+    if isinstance(window, Session) or not counts_late_rows(definition):
+        return None
+    keys, stores, count = definition.source.key, Stores.from_environment(), 0
+    for manifest in manifests:  # all records of a slice belong to one chunk
+        paths = {file.path: file.path for file in manifest.files.get(DROPPED, ())}
+        try:
+            tables = map_files(lambda path: load_columns(path, [*keys, "event_time"], stores), paths)
+        except (OSError, BackstreamError):
+            return None
+        if tables:
+            dropped = pa.concat_tables(tables, promote_options="default")
+            events_ms = dropped["event_time"].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
+            numbers = pa.array((events_ms.to_numpy() - window.offset_ms) // window.slice_ms)
+            by_slice = dropped.select(keys).append_column("slice", numbers).group_by([*keys, "slice"])
+            count += by_slice.aggregate([]).num_rows
+    return count
 
 
 def _newest_outcomes(rows: Sequence[RunRow], own: str) -> tuple[RunRow, ...]:

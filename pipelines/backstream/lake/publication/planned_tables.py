@@ -64,7 +64,9 @@ def _column_comments(definition: Mapping[str, Any]) -> dict[str, str]:
     """Return a comment per column: the meaning of fixed columns, and the expression of those of the definition."""
     keys = dict.fromkeys(definition.get("source", {}).get("key", ()), "key")
     computed = {**definition.get("aggregates", {}), **definition.get("derive_after", {})}
-    return {**_COMMENTS, **keys, **{name: str(expression) for name, expression in computed.items()}}
+    top = definition.get("top") or {}
+    rank = {top["rank"]: f"rank by {top['by']}"} if top.get("rank") else {}
+    return {**_COMMENTS, **keys, **{name: str(expression) for name, expression in computed.items()}, **rank}
 
 
 _DESCRIPTION = "comment"

@@ -248,9 +248,8 @@ def _fire(
     results = fire_windows(records, complete, window, allowed_ms)
     if definition.source.arrival_time is None or not records:
         return results, {}, ""
-    interval_ms = definition.watermark.emit_interval
-    clock = SourceClock(records[0].arrival_time_ms, interval_ms, records[-1].arrival_time_ms)
     emission = definition.emission.with_partitions(partitions)
+    clock = SourceClock(records[0].arrival_time_ms, emission.tick_ms, records[-1].arrival_time_ms)
     try:
         watermarks = compute_watermarks(records, emission, clock, range(len(partitions)))
         fates = Counter(fate.value for fate in fire_windows(records, watermarks, window, allowed_ms).fates)

@@ -79,9 +79,10 @@ def _list_tables(definition: Definition, types: Mapping[str, str], mode: Mode) -
         rows = [process_rows_table(keys, values), side_outputs_table(keys), skipped_windows_table(keys)]
         return [*rows, METRICS_TABLE, QUARANTINE_TABLE]
     tables = [windows_table(keys, values), METRICS_TABLE, QUARANTINE_TABLE]
-    tables += [WITHHELD_TABLE] if definition.having else []
+    tables += [WITHHELD_TABLE] if definition.withholds_rows else []
     tables += [skipped_windows_table(keys)] if definition.job else []
     if mode is Mode.REPLAY:
-        tables += [panes_table(keys, values), dropped_table(keys)]
-        tables += [firings_table(keys, values)] if definition.backfill.keep_firings else []
+        of_panes = [column for column in values if column.name in definition.pane_names]
+        tables += [panes_table(keys, of_panes), dropped_table(keys)]
+        tables += [firings_table(keys, of_panes)] if definition.backfill.keep_firings else []
     return tables

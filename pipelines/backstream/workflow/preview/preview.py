@@ -112,7 +112,10 @@ def _draw(raw: RawInput, share: float | None, folder: Path, new_files: Collectio
     """Draw a share of the keys; without a requested share, at least `_MIN_KEYS` keys if there are so many."""
     span, wanted = needed_span(raw.definition, raw.plan), share or _DEFAULT_SHARE
     columns = list_sampled_columns(raw.definition, raw.plan)
-    if not raw.definition.source.key:
+    if raw.definition.top and share is not None and share < 1:
+        msg = f"[top] compares all keys of a window, so a sample must have all, got a share of {share:.4g}"
+        raise SpecError(msg)
+    if raw.definition.top or not raw.definition.source.key:
         wanted = 1.0
     while True:
         sample = draw_key_sample(raw, wanted, span, folder / "sample.parquet", new_files, columns)

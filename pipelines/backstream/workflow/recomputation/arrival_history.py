@@ -76,7 +76,7 @@ class ArrivalHistory:
         """
         self._raw, plan, definition = raw, raw.plan, raw.definition
         emission = definition.emission
-        self._clock = SourceClock(plan.clock_start_ms, emission.strategy.interval_ms, plan.clock_end_ms)
+        self._clock = SourceClock(plan.clock_start_ms, emission.tick_ms, plan.clock_end_ms)
         timeouts_ms = [strategy.idle_timeout_ms for strategy in emission.strategies if strategy.idle_timeout_ms]
         self._width_ms = max(1, min([HOUR_MS, *timeouts_ms]))
         self._is_sample = records is not None
