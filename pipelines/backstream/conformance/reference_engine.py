@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from backstream.conformance.cases import Case, Pairs
+from backstream.conformance.cases import Case, Pairs, list_late_records, window_of_firing
 from backstream.conformance.comparison import AnyCase
 from backstream.conformance.recorded_jobs import JobCase, JobRows
 from backstream.errors import BackstreamError
@@ -20,6 +20,7 @@ from backstream.eventtime.stream_replay import (
     replay_to_end,
 )
 from backstream.eventtime.window_operator import Pane
+from backstream.eventtime.windows import WindowSpec
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -52,9 +53,9 @@ class StreamResult:
         return {
             "watermarks": ([(event["wm"], event["after"]) for event in flink["watermarks"]], self.watermarks),
             "watermark in force": (flink["record_wm"], self.record_wm),
-            "order of firings": (_order(expected), _order(self.firings)),
+            "order of firings": (_order(expected, case.window), _order(self.firings, case.window)),
             "firings": (sorted(expected), sorted(self.firings)),
-            "late records": (sorted(flink["late"]), sorted(self.late)),
+            "late records": (list_late_records(flink), sorted(self.late)),
             # Flink SQL counts partial aggregates where it has some; a recording of it always ends with +inf.
             "number of late records": (flink.get("num_late_dropped", len(self.late)), len(self.late)),
             "final watermark": (flink.get("final_watermark", True), self.is_final),
@@ -139,10 +140,10 @@ def _parse_timer(timer: Mapping[str, Any]) -> tuple[int, int, str, int, int]:
 
 def _parse_firing(firing: Mapping[str, Any]) -> RecordedFiring:
     records = tuple(sorted(firing["records"]))
-    bounds = (firing["start"], firing["end"])
+    bounds = window_of_firing(firing)
     return RecordedFiring(firing["by"], firing["kind"], *bounds, firing["key"], records, firing["wm"])
 
 
-def _order(firings: Sequence[RecordedFiring]) -> list[tuple[str, int, int]]:
-    """Return the sort keys that Flink defines: the watermark or record, and then the window end."""
-    return [(firing.kind, firing.by, firing.end) for firing in firings]
+def _order(firings: Sequence[RecordedFiring], window: WindowSpec) -> list[tuple[str, int, int]]:
+    """Return the sort keys that Flink defines: the watermark or record, and then what fires the window."""
+    return [(firing.kind, firing.by, window.trigger_ms(firing.end)) for firing in firings]

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from backstream.errors import SpecError
 from backstream.eventtime.instants import MIN_MS, wrap_int64
+from backstream.eventtime.time_zones import TimeZone
 
 
 class TimeWindow(NamedTuple):
@@ -25,11 +26,6 @@ class TimeWindow(NamedTuple):
 
     start_ms: int
     end_ms: int
-
-    @property
-    def max_timestamp_ms(self) -> int:
-        """The last millisecond of the window: the window fires when the watermark reaches it."""
-        return wrap_int64(self.end_ms - 1)
 
 
 def window_start_ms(event_time_ms: int, offset_ms: int, size_ms: int) -> int:
@@ -55,7 +51,23 @@ def _require_timestamp(event_time_ms: int) -> None:
         raise SpecError(msg)
 
 
-class _FixedWindow:
+class _InTimeZone:
+    """The time of windows: UTC, or local time with a `zone`. All other times of windows are then local, too."""
+
+    __slots__ = ()
+    zone: TimeZone | None
+
+    def local_ms(self, instant_ms: int) -> int:
+        """Return the time of an instant by which windows are assigned."""
+        return self.zone.local_ms(instant_ms) if self.zone else instant_ms
+
+    def trigger_ms(self, end_ms: int) -> int:
+        """Return the watermark that fires a window with this end."""
+        last_ms = wrap_int64(end_ms - 1)
+        return self.zone.trigger_ms(last_ms) if self.zone else last_ms
+
+
+class _FixedWindow(_InTimeZone):
     """The geometry that most windows of a fixed size share; a window with another one says so."""
 
     __slots__ = ()
@@ -108,6 +120,7 @@ class Tumbling(_FixedWindow):
 
     size_ms: int
     offset_ms: int = 0
+    zone: TimeZone | None = None
 
     def __post_init__(self) -> None:
         _require_positive(self.size_ms, "size")
@@ -132,6 +145,7 @@ class Sliding(_FixedWindow):
     size_ms: int
     slide_ms: int
     offset_ms: int = 0
+    zone: TimeZone | None = None
 
     def __post_init__(self) -> None:
         _require_positive(self.size_ms, "size")
@@ -171,6 +185,7 @@ class Cumulate(_FixedWindow):
     size_ms: int
     step_ms: int
     offset_ms: int = 0
+    zone: TimeZone | None = None
 
     def __post_init__(self) -> None:
         _require_positive(self.size_ms, "size")
@@ -213,10 +228,11 @@ class Cumulate(_FixedWindow):
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class Session(_InTimeZone):
     """Windows that end after a gap without events; windows of one key merge when they touch."""
 
     gap_ms: int
+    zone: TimeZone | None = None
 
     def __post_init__(self) -> None:
         _require_positive(self.gap_ms, "gap")
