@@ -17,7 +17,7 @@ from backstream.errors import BackstreamError, SpecError
 from backstream.eventtime.emission import Emission, EmissionModel, Topology
 from backstream.eventtime.instants import instant_ms
 from backstream.eventtime.records import Record, SourceClock
-from backstream.eventtime.time_zones import TimeZone, load_time_zone
+from backstream.eventtime.time_zones import find_zone
 from backstream.eventtime.union import UnionSource
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
 from backstream.eventtime.windows import Cumulate, Session, Sliding, TimeWindow, Tumbling, WindowSpec
@@ -114,7 +114,7 @@ def parse_case(case: Mapping[str, Any]) -> Case:
         partitions=tuple(range(partitions)),
         emission=_parse_emission(case, interval_ms),
         clock=SourceClock(start_ms, interval_ms, end_ms),
-        window=replace(_parse_window(case["window"]), zone=_parse_zone(case.get("time_zone"))),
+        window=replace(_parse_window(case["window"]), zone=find_zone(case.get("time_zone"))),
         allowed_lateness_ms=lateness_ms,
         timers=_parse_timers(case.get("timers")),
     )
@@ -217,10 +217,6 @@ def window_of_firing(firing: Mapping[str, Any]) -> TimeWindow:
 def list_late_records(flink: Mapping[str, Any]) -> list[int]:
     """Return the late records of a recording; if Flink counted partial aggregates, those that no window has."""
     return sorted(flink["late"] if "late" in flink else flink["never_fired"])
-
-
-def _parse_zone(name: str | None) -> TimeZone | None:
-    return None if name is None or name == "UTC" else load_time_zone(name)
 
 
 def _parse_window(window: Mapping[str, Any]) -> WindowSpec:

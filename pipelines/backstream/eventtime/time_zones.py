@@ -71,6 +71,13 @@ class TimeZone:
         """Return the instant of a local time: the first of two, and in a gap by the offset before it."""
         return local_ms - self.offsets_ms[bisect_right(self.returns_ms, local_ms)]
 
+    def end_ms(self, local_ms: int) -> int:
+        """Return the end of all instants before a local time: the second of two."""
+        first_ms = self.instant_ms(local_ms)
+        after_ms = self.offsets_ms[bisect_right(self.changes_ms, first_ms + DAY_MS)]
+        second_ms = local_ms - after_ms
+        return max(first_ms, second_ms) if self.local_ms(second_ms) == local_ms else first_ms
+
     def trigger_ms(self, last_ms: int) -> int:
         """Return the watermark that fires a window by its last local millisecond.
 
@@ -121,15 +128,19 @@ class TimeZone:
         offsets_ms = self.around(local_times).offsets_ms
         return Interval(local_times.start_ms - max(offsets_ms), local_times.end_ms - min(offsets_ms))
 
-    def find_disorder(self, instants: Interval) -> int | None:
-        """Return the first change of clocks around which a window can fire before one that ends earlier."""
-        for number, at_ms in enumerate(self.changes_ms):
-            shift_ms = self.offsets_ms[number + 1] - self.offsets_ms[number]
-            is_hour = abs(shift_ms) == HOUR_MS and (shift_ms < 0 or not at_ms % HOUR_MS)
-            is_ordered = is_hour if self.has_daylight_saving else shift_ms < 0
-            if instants.start_ms <= at_ms < instants.end_ms and shift_ms and not is_ordered:
-                return at_ms
-        return None
+    def list_disorders(self, instants: Interval) -> list[int]:
+        """Return the changes of clocks around which a window can fire before one that ends earlier."""
+        shifts = zip(self.changes_ms, pairwise(self.offsets_ms), strict=True)
+        return [
+            at_ms
+            for at_ms, (before_ms, after_ms) in shifts
+            if instants.start_ms <= at_ms < instants.end_ms and not self._is_orderly(at_ms, after_ms - before_ms)
+        ]
+
+    def _is_orderly(self, at_ms: int, shift_ms: int) -> bool:
+        if not self.has_daylight_saving:
+            return shift_ms < 0
+        return abs(shift_ms) == HOUR_MS and (shift_ms < 0 or not at_ms % HOUR_MS)
 
 
 @cache
@@ -149,6 +160,12 @@ def load_time_zone(name: str) -> TimeZone:
         [first_ms, *(after_ms for _, after_ms in changes)],
         has_daylight_saving=bool(changes) and changes[-1][0] >= ZONED_TIMES.end_ms - 366 * DAY_MS,
     )
+
+
+def find_zone(name: str | None) -> TimeZone | None:
+    """Return the time zone with a name; None for UTC, whose local time is the instant."""
+    zone = None if name is None else load_time_zone(name)
+    return zone if zone and any(zone.offsets_ms) else None
 
 
 def list_time_zones() -> list[str]:
@@ -178,7 +195,9 @@ def _find_changes(zone: ZoneInfo, stored_ms: Sequence[int]) -> Iterator[tuple[in
         if after_ms != before_ms:
             minutes = range(low_ms + MINUTE_MS, high_ms, MINUTE_MS)
             is_at_end = _offset_ms(zone, high_ms - 1) == before_ms
-            place = 0 if is_at_end else bisect_left(minutes, 1, key=lambda at_ms: _offset_ms(zone, at_ms) == after_ms)
+            place = (
+                0 if is_at_end else bisect_left(minutes, 1, key=lambda at_ms: _offset_ms(zone, at_ms) == after_ms)
+            )
             yield (high_ms if is_at_end else minutes[place]), after_ms
         low_ms, before_ms = high_ms, after_ms
 

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 from backstream.errors import SpecError
-from backstream.eventtime.instants import MIN_MS, wrap_int64
+from backstream.eventtime.instants import HOUR_MS, MIN_MS, wrap_int64
+from backstream.eventtime.intervals import Interval
 from backstream.eventtime.time_zones import TimeZone
 
 
@@ -240,6 +242,29 @@ class Session(_InTimeZone):
     def assign(self, event_time_ms: int) -> list[TimeWindow]:
         """Return the session of the record alone, before merging."""
         return [TimeWindow(event_time_ms, wrap_int64(event_time_ms + self.gap_ms))]
+
+
+_NEAR_MS = 3 * HOUR_MS
+"""The time around a change of clocks in which windows may fire out of order."""
+
+
+def find_disorder(window: WindowSpec, instants: Interval) -> int | None:
+    """Return the first change of clocks around which a window of a record fires before one that ends earlier.
+
+    Records of tumbling windows have one window only, so that its order among others has no effect.
+    """
+    zone = window.zone
+    if zone is None or isinstance(window, Tumbling):
+        return None
+    for at_ms in zone.list_disorders(instants):
+        if isinstance(window, Session):
+            return at_ms
+        step_ms, near_ms = window.end_step_ms, zone.local_ms(at_ms) - _NEAR_MS
+        first_ms = near_ms + (window.offset_ms + window.first_size_ms - near_ms) % step_ms
+        triggers_ms = map(window.trigger_ms, range(first_ms, near_ms + 2 * _NEAR_MS, step_ms))
+        if any(after_ms < before_ms for before_ms, after_ms in pairwise(triggers_ms)):
+            return at_ms
+    return None
 
 
 FixedWindow = Tumbling | Sliding | Cumulate

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -285,7 +285,7 @@ class RawInput:
         files: Sequence[InputFile] | None = None,
     ) -> pa.Table:
         chosen = self.require_files(self.plan.inputs if files is None else files)
-        reading = read_spec(self.definition, self.plan.columns)
+        reading = replace(read_spec(self.definition, self.plan.columns), zone=None)  # watermarks are instants
         selected = ", ".join(f"{value} AS {quote_name(name)}" for name, value in columns.items())
         if not chosen:
             return pa.table({name: pa.array([], pa.int64()) for name in columns})

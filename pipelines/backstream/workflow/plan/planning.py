@@ -190,7 +190,7 @@ def _load_index(scope: RunScope, inputs: Sequence[InputFile]) -> ArrivalIndex:
     """Return the index that earlier runs wrote; empty before the first run, and if the definition has no index."""
     definition = scope.definition
     window, emission = definition.window.spec(), definition.emission
-    if isinstance(window, Session) or scope.mode is Mode.RECOMPUTE or not emission.is_in_index:
+    if isinstance(window, Session) or scope.mode is Mode.RECOMPUTE or not definition.is_in_index:
         return ArrivalIndex.empty()
     buckets = BucketGrid.from_window(window, emission, definition.lateness.allowed)
     folder = IndexFolder.from_source(scope.home.path, definition.name, definition.read_by, buckets)
@@ -200,7 +200,7 @@ def _load_index(scope: RunScope, inputs: Sequence[InputFile]) -> ArrivalIndex:
 def _require_plannable_range(scope: RunScope, source: _RunSource) -> None:
     """Check that the range can have events, and that one plan can hold its chunks."""
     definition = scope.definition
-    allowed = Interval(*definition.source.event_time_range)
+    allowed = definition.valid_times
     events = find_event_span(source.inputs, allowed, source.index.spans())
     notes = tuple(map(str, source.implausible))
     require_range(definition, scope.interval, events, scope.place, scope.home, notes)

@@ -236,7 +236,7 @@ def _load_index(raw: RawInput) -> pa.Table | None:
     """Return the summary of all files of the plan from the arrival index; None if it lacks a file."""
     plan, definition = raw.plan, raw.definition
     window, emission = definition.window.spec(), definition.emission
-    if isinstance(window, Session) or not emission.is_in_index:
+    if isinstance(window, Session) or not definition.is_in_index:
         return None
     grid = BucketGrid.from_window(window, emission, definition.lateness.allowed)
     folder = IndexFolder.from_source(plan.home.path, definition.name, definition.read_by, grid)
