@@ -31,8 +31,8 @@ VALID_TIMES = Interval(-62_135_596_800_000, 253_402_214_400_000)
 """The years 1 to 9999 without their last day, which a definition can name."""
 _LONGEST_MS = 36_500 * DAY_MS
 """The longest duration in a definition. Idleness or lateness of this length has the effect of a longer one."""
-_MARGIN_MS = 3 * DAY_MS
-"""The valid event times around a recording in local time: at other changes of clocks, windows may be out of order."""
+_MARGIN_MS = 10 * DAY_MS
+"""The valid times around a recording in local time: at other changes of clocks, windows may fire out of order."""
 _CHUNKS = 8
 """The number of chunks of a long stream."""
 

@@ -1,7 +1,7 @@
 """Convert instants to the wall clock of a time zone, by Flink SQL's rules for windows in local time.
 
-A local time is the time that a clock on the wall shows, in milliseconds as if it were UTC. All windows of a time zone
-are cut in local time, so all arithmetic of windows stays the same. Only two rules differ:
+A local time is what a clock on the wall shows, in milliseconds as if it were UTC. All windows of a time zone are
+cut in local time, so all arithmetic of windows stays the same. Only two rules differ:
 
     records        get their local time: `local_ms`
     firing         the watermark, an instant, reaches `trigger_ms` of the window's end
@@ -81,8 +81,8 @@ class TimeZone:
     def trigger_ms(self, last_ms: int) -> int:
         """Return the watermark that fires a window by its last local millisecond.
 
-        With daylight saving time, a window that ends in a repeated hour fires an hour after its first end, whatever
-        the shift of the clocks is, and one that ends in a missing hour fires at the start of its hour.
+        With daylight saving time, a window that ends in a repeated hour fires an hour after its first end, and one
+        that ends in a missing hour fires at the start of its hour. Each shift counts as an hour.
         """
         if last_ms >= MAX_MS - DAY_MS:
             return last_ms
@@ -178,7 +178,7 @@ _HEADER = struct.Struct(">20x6l")
 
 
 def _list_stored_changes(content: bytes) -> list[int]:
-    """Return the instants of a file of the format TZif at which the offset may change; later ones follow a rule."""
+    """Return the instants in a TZif file at which the offset may change; later ones follow a rule."""
     (utc, standard, leaps, changes, kinds, characters) = _HEADER.unpack_from(content)
     second = _HEADER.size + changes * 5 + kinds * 6 + characters + leaps * 8 + standard + utc
     count = _HEADER.unpack_from(content, second)[3]
@@ -194,11 +194,11 @@ def _find_changes(zone: ZoneInfo, stored_ms: Sequence[int]) -> Iterator[tuple[in
         after_ms = _offset_ms(zone, high_ms)
         if after_ms != before_ms:
             minutes = range(low_ms + MINUTE_MS, high_ms, MINUTE_MS)
-            is_at_end = _offset_ms(zone, high_ms - 1) == before_ms
-            place = (
-                0 if is_at_end else bisect_left(minutes, 1, key=lambda at_ms: _offset_ms(zone, at_ms) == after_ms)
-            )
-            yield (high_ms if is_at_end else minutes[place]), after_ms
+            if _offset_ms(zone, high_ms - 1) == before_ms:
+                yield high_ms, after_ms
+            else:
+                place = bisect_left(minutes, 1, key=lambda at_ms: _offset_ms(zone, at_ms) == after_ms)
+                yield minutes[place], after_ms
         low_ms, before_ms = high_ms, after_ms
 
 

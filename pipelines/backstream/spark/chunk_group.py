@@ -51,9 +51,10 @@ class SparkGroup(ChunkGroup):
     @property
     def event_files(self) -> EventFiles:
         """The readable events of all inputs, with duplicates."""
-        return self._event_files(self.definition.window.spec().zone)
+        return self.read_event_files(self.definition.window.spec().zone)
 
-    def _event_files(self, zone: TimeZone | None) -> EventFiles:
+    def read_event_files(self, zone: TimeZone | None) -> EventFiles:
+        """Return the readable events of all inputs with local times of a zone; None: with instants."""
         read = partial(_load_readable_events, self, zone)
         return EventFiles(self.spark, self.plan.inputs, read, self.plan.damaged)
 
@@ -62,7 +63,7 @@ class SparkGroup(ChunkGroup):
         """Reads the events of the whole stream for its watermarks."""
         whole = self.whole_stream
         group = self if whole is None else SparkGroup.of(self.spark, whole)
-        return SparkReader(group._event_files(None), group.definition, group.schema)
+        return SparkReader(group.read_event_files(None), group.definition, group.schema)
 
     @cached_property
     def owned_interval(self) -> IntervalColumns:

@@ -16,7 +16,7 @@ from backstream.definition.loader import (
 from backstream.definition.prepared import reads_prepared_files
 from backstream.definition.source_section import Source
 from backstream.errors import PlanError
-from backstream.eventtime.intervals import Interval, backfill_range, require_range_of_days
+from backstream.eventtime.intervals import backfill_range, require_range_of_days
 from backstream.eventtime.seals import DaySeal
 from backstream.eventtime.windows import Session
 from backstream.lake.publication.ownership import TableOwner
