@@ -128,6 +128,11 @@ class TimeZone:
         offsets_ms = self.around(local_times).offsets_ms
         return Interval(local_times.start_ms - max(offsets_ms), local_times.end_ms - min(offsets_ms))
 
+    def certain_span(self, local_times: Interval) -> Interval:
+        """Return an interval of instants that surely have one of these local times."""
+        offsets_ms = self.around(local_times).offsets_ms
+        return Interval(local_times.start_ms - min(offsets_ms), local_times.end_ms - max(offsets_ms))
+
     def list_disorders(self, instants: Interval) -> list[int]:
         """Return the changes of clocks around which a window can fire before one that ends earlier."""
         shifts = zip(self.changes_ms, pairwise(self.offsets_ms), strict=True)

@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from backstream.errors import SpecError
-from backstream.eventtime.instants import HOUR_MS, MIN_MS, wrap_int64
+from backstream.eventtime.instants import HOUR_MS, MIN_MS, instant_text, wrap_int64
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.time_zones import TimeZone
 
@@ -242,6 +242,16 @@ class Session(_InTimeZone):
     def assign(self, event_time_ms: int) -> list[TimeWindow]:
         """Return the session of the record alone, before merging."""
         return [TimeWindow(event_time_ms, wrap_int64(event_time_ms + self.gap_ms))]
+
+
+def describe_window(spec: WindowSpec, window: TimeWindow) -> str:
+    """Return the times of a window as text; in local time also the instants at which it begins and ends."""
+    times, zone = Interval(*window), spec.zone
+    if zone is None:
+        return str(times)
+    first, last = (instant_text(at_ms).removesuffix("Z") for at_ms in window)
+    instants = Interval(zone.instant_ms(window.start_ms), zone.end_ms(window.end_ms))
+    return f"{first} to {last} in {zone.name}, {instants}"
 
 
 _NEAR_MS = 3 * HOUR_MS

@@ -64,7 +64,9 @@ def _column_comments(definition: Mapping[str, Any]) -> dict[str, str]:
     """Return a comment per column: the meaning of fixed columns, and the expression of those of the definition."""
     keys = dict.fromkeys(definition.get("source", {}).get("key", ()), "key")
     computed = {**definition.get("aggregates", {}), **definition.get("derive_after", {})}
-    return {**_COMMENTS, **keys, **{name: str(expression) for name, expression in computed.items()}}
+    zone, local = definition["window"].get("time_zone"), ("window_start", "window_end", "event_time")
+    times = {name: f"{_COMMENTS[name]}; local time of {zone}, as if it were UTC" for name in local} if zone else {}
+    return {**_COMMENTS, **times, **keys, **{name: str(expression) for name, expression in computed.items()}}
 
 
 _DESCRIPTION = "comment"
