@@ -15,6 +15,8 @@ from backstream.conformance.comparison import find_difference
 from backstream.conformance.reference_engine import run_cases
 
 FOLDER = Path(__file__).parent / "flink_sql"
+LOST = {"Flink has lost records in a buffer, which depends on its checkpoints": 11}
+OUT_OF_ORDER = {"windows that fire out of order where the clocks of Australia/Lord_Howe change": 3}
 OF_THE_PLAN = {"watermarks of Flink SQL that an operator of its plan makes": 32}
 
 
@@ -23,7 +25,8 @@ def lines_of(name: str) -> Sequence[Line]:
 
 
 @pytest.mark.parametrize(
-    ("name", "agree", "unsupported"), [("sql_window", 70, {}), ("sql_watermark", 45, OF_THE_PLAN)]
+    ("name", "agree", "unsupported"),
+    [("sql_window", 70, {}), ("sql_watermark", 45, OF_THE_PLAN), ("sql_time_zone", 76, LOST)],
 )
 @pytest.mark.parametrize("cuts", [0, 3])
 def test_the_reference_agrees_with_flink_sql(
@@ -57,7 +60,6 @@ def test_a_run_on_spark_agrees_with_flink_sql(spark: SparkSession) -> None:
     ("part", "value", "reason"),
     [
         ("top", {"of": "records", "n": 1}, "top-N of windows"),
-        ("time_zone", "Europe/Berlin", "windows in local time"),
         ("join", {"type": "inner"}, "joins of streams"),
     ],
 )
@@ -69,6 +71,34 @@ def test_a_case_that_no_definition_can_say_is_counted_with_its_reason(
     tally = find_difference([{**line, "case": {**line["case"], part: value}}], run_cases)
 
     assert tally.unsupported == {reason: 1}
+
+
+@pytest.mark.slow
+def test_a_native_run_agrees_with_windows_in_local_time(spark: SparkSession) -> None:
+    lines = lines_of("sql_time_zone")[::4]
+
+    tally = find_difference(lines, run_engine(spark, "native"))
+
+    assert (tally.differ, tally.agree) == ([], 18)
+    assert tally.unsupported.keys() <= LOST.keys() | OUT_OF_ORDER.keys()
+
+
+@pytest.mark.slow
+def test_a_run_on_spark_agrees_with_windows_in_local_time(spark: SparkSession) -> None:
+    lines = [line for line in lines_of("sql_time_zone") if line["flink"]["plain_rule"]][3::13]
+
+    tally = find_difference(lines, run_engine(spark, "spark"))
+
+    assert (tally.differ, tally.agree, tally.unsupported) == ([], len(lines), {})
+
+
+def test_another_time_zone_differs() -> None:
+    def of_utc(line: Line) -> Line:
+        return {**line, "case": {**line["case"], "time_zone": "UTC"}}
+
+    lines = [of_utc(line) for line in lines_of("sql_time_zone") if line["flink"]["plain_rule"]]
+
+    assert len(find_difference(lines, run_cases).differ) == 68
 
 
 def test_a_watermark_of_datastream_differs() -> None:

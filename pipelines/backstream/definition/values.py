@@ -83,7 +83,7 @@ def _require_window_zone(name: str) -> str:
     """Return the name of a time zone of the time-zone data by which windows are cut."""
     known = list_time_zones()
     if name not in known:
-        near = difflib.get_close_matches(name, known, 3, 0.5)
+        near = difflib.get_close_matches(name, known, 3, 0.8)
         ends = [zone for zone in known if zone.rpartition("/")[2].lower() == name.lower().replace(" ", "_")]
         names = ", ".join(dict.fromkeys([*ends, *near])) or "America/New_York"
         msg = f"must be a time zone such as {names}, got {name!r}"

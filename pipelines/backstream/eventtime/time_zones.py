@@ -18,19 +18,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from importlib.metadata import version
 from importlib.resources import files
 from io import BytesIO
 from itertools import pairwise
 from typing import Self
 from zoneinfo import ZoneInfo
 
-import tzdata
-
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, MAX_MS, MINUTE_MS, SECOND_MS, epoch_ms, utc_datetime
 from backstream.eventtime.intervals import Interval
 
-TZDATA_VERSION = tzdata.IANA_VERSION
-"""The version of the time-zone data, such as 2026a. Other data can move windows."""
+TZDATA_VERSION = version("tzdata")
+"""The version of the time-zone data, such as 2026.1. Other data can move windows."""
 ZONED_TIMES = Interval(epoch_ms(datetime(1900, 1, 1, tzinfo=UTC)), epoch_ms(datetime(2120, 1, 1, tzinfo=UTC)))
 """The event times for which the changes of clocks are known."""
 
@@ -110,7 +109,8 @@ class TimeZone:
             bisect_right(self.changes_ms, local_times.start_ms - 2 * DAY_MS),
             bisect_right(self.changes_ms, local_times.end_ms + 2 * DAY_MS),
         )
-        return [(self.changes_ms[number], *self.offsets_ms[number : number + 2]) for number in numbers]
+        offsets_ms = self.offsets_ms
+        return [(self.changes_ms[number], offsets_ms[number], offsets_ms[number + 1]) for number in numbers]
 
     def around(self, local_times: Interval) -> TimeZone:
         """Return the time zone with the changes of clocks around local times only, so that tables are short."""
