@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from backstream.eventtime.instants import HOUR_MS, MINUTE_MS, instant_ms
+
 KINDS = ["monotonous", "bounded", "bounded", "punctuated", "punctuated", "time_lag", "none"]
 
 
@@ -123,3 +125,53 @@ def random_timers(chance: random.Random, number: int) -> dict[str, Any]:
         if chance.random() < 0.3:
             record["delete_timers"] = [record["ts"] + chance.choice([0, 1, 50])]
     return case | {"timers": {"delays_ms": delays_ms, **again}}
+
+
+CHANGES = {
+    "Europe/Berlin": ("2024-03-31T01:00Z", "2024-10-27T01:00Z"),
+    "America/New_York": ("2024-03-10T07:00Z", "2024-11-03T06:00Z"),
+    "Australia/Lord_Howe": ("2024-04-06T15:00Z", "2024-10-05T15:30Z"),
+    "America/Sao_Paulo": ("2018-02-18T02:00Z", "2018-11-04T03:00Z"),
+    "Africa/Casablanca": ("2024-03-10T02:00Z", "2024-04-14T02:00Z"),
+    "Pacific/Apia": ("2011-12-30T10:00Z",),
+    "Asia/Pyongyang": ("2015-08-14T15:00Z", "2018-05-04T15:00Z"),
+}
+"""Changes of the clocks; Apia left out a day, and clocks in Pyongyang changed by half an hour."""
+
+
+def random_local(chance: random.Random, number: int) -> dict[str, Any]:
+    """Return a random stream of windows in local time, over some days around a change of the clocks."""
+    zone = chance.choice([*CHANGES])
+    at_ms, span_ms = instant_ms(chance.choice(CHANGES[zone]), zone), chance.choice([3, 20, 80]) * HOUR_MS
+    arrivals = sorted(at_ms + chance.randrange(-span_ms, span_ms) for _ in range(chance.randint(10, 60)))
+    is_marker = chance.random() < 0.2
+    window = random_local_window(chance)
+    late_ms = 0 if window["kind"] == "session" else chance.choice([0, 0, HOUR_MS, 90 * MINUTE_MS])
+    return {
+        "name": f"local/{number}",
+        "time_zone": zone,
+        "partitions": 2,
+        "strategy": {
+            "kind": "punctuated" if is_marker else chance.choice(["monotonous", "bounded", "time_lag"]),
+            "interval_ms": chance.choice([1, 30]) * MINUTE_MS,
+            "delay_ms": chance.choice([0, 5, 90]) * MINUTE_MS,
+        },
+        "window": window,
+        "allowed_lateness_ms": late_ms,
+        "records": [random_record(chance, at, 2, 2 * HOUR_MS, is_marker=is_marker) for at in arrivals],
+    }
+
+
+def random_local_window(chance: random.Random) -> dict[str, int | str]:
+    """Return a window of any kind, from minutes to days."""
+    step_ms = chance.choice([15, 30, 60, 6 * 60, 24 * 60]) * MINUTE_MS
+    offset_ms = chance.choice([0, 0, 15 * MINUTE_MS - 1])
+    match chance.choice(["tumbling", "tumbling", "sliding", "session", "cumulate"]):
+        case "sliding":
+            return {"kind": "sliding", "size_ms": 2 * step_ms, "slide_ms": step_ms, "offset_ms": offset_ms}
+        case "session":
+            return {"kind": "session", "gap_ms": chance.choice([10, 25, 70, 300]) * MINUTE_MS}
+        case "cumulate":
+            return {"kind": "cumulate", "size_ms": 4 * step_ms, "slide_ms": step_ms, "offset_ms": offset_ms}
+        case _:
+            return {"kind": "tumbling", "size_ms": step_ms, "offset_ms": offset_ms}

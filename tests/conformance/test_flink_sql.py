@@ -15,18 +15,25 @@ from backstream.conformance.comparison import find_difference
 from backstream.conformance.reference_engine import run_cases
 
 FOLDER = Path(__file__).parent / "flink_sql"
+LOST = {"Flink has lost records in a buffer, which depends on its checkpoints": 11}
+OUT_OF_ORDER = {"windows that fire out of order where the clocks of Australia/Lord_Howe change": 3}
 
 
 def lines_of(name: str) -> Sequence[Line]:
     return list(load_cases([FOLDER / f"{name}.jsonl"]))
 
 
-@pytest.mark.parametrize(("name", "agree"), [("sql_window", 70), ("sql_watermark", 77)])
+@pytest.mark.parametrize(
+    ("name", "agree", "unsupported"),
+    [("sql_window", 70, {}), ("sql_watermark", 77, {}), ("sql_time_zone", 76, LOST)],
+)
 @pytest.mark.parametrize("cuts", [0, 3])
-def test_the_reference_agrees_with_flink_sql(name: str, agree: int, cuts: int) -> None:
+def test_the_reference_agrees_with_flink_sql(
+    name: str, agree: int, unsupported: dict[str, int], cuts: int
+) -> None:
     tally = find_difference(lines_of(name), lambda cases: run_cases(cases, cuts))
 
-    assert (tally.differ, tally.agree, tally.unsupported) == ([], agree, {})
+    assert (tally.differ, tally.agree, tally.unsupported) == ([], agree, unsupported)
 
 
 @pytest.mark.slow
@@ -50,8 +57,6 @@ def test_a_run_on_spark_agrees_with_flink_sql(spark: SparkSession) -> None:
 @pytest.mark.parametrize(
     ("part", "value", "reason"),
     [
-        ("top", {"of": "records", "n": 1}, "top-N of windows"),
-        ("time_zone", "Europe/Berlin", "windows in local time"),
         ("join", {"type": "inner"}, "joins of streams"),
     ],
 )
@@ -63,6 +68,34 @@ def test_a_case_that_no_definition_can_say_is_counted_with_its_reason(
     tally = find_difference([{**line, "case": {**line["case"], part: value}}], run_cases)
 
     assert tally.unsupported == {reason: 1}
+
+
+@pytest.mark.slow
+def test_a_native_run_agrees_with_windows_in_local_time(spark: SparkSession) -> None:
+    lines = lines_of("sql_time_zone")[::4]
+
+    tally = find_difference(lines, run_engine(spark, "native"))
+
+    assert (tally.differ, tally.agree) == ([], 18)
+    assert tally.unsupported.keys() <= LOST.keys() | OUT_OF_ORDER.keys()
+
+
+@pytest.mark.slow
+def test_a_run_on_spark_agrees_with_windows_in_local_time(spark: SparkSession) -> None:
+    lines = [line for line in lines_of("sql_time_zone") if line["flink"]["plain_rule"]][3::13]
+
+    tally = find_difference(lines, run_engine(spark, "spark"))
+
+    assert (tally.differ, tally.agree, tally.unsupported) == ([], len(lines), {})
+
+
+def test_another_time_zone_differs() -> None:
+    def of_utc(line: Line) -> Line:
+        return {**line, "case": {**line["case"], "time_zone": "UTC"}}
+
+    lines = [of_utc(line) for line in lines_of("sql_time_zone") if line["flink"]["plain_rule"]]
+
+    assert len(find_difference(lines, run_cases).differ) == 68
 
 
 def test_a_watermark_of_datastream_differs() -> None:

@@ -126,6 +126,7 @@ RANDOM = {
     "unions": (random_cases.random_union, 2_030, 20),
     "watermarks between ticks": (random_cases.random_emission, 11, 12),
     "timers": (random_cases.random_timers, 21, 8),
+    "local time": (random_cases.random_local, 5, 12),
 }
 
 

@@ -10,6 +10,7 @@ from tests.definition.clicks import Lines, refusal, written
 from backstream.definition.loader import load_definition, parse_definition, resolve_paths
 from backstream.errors import SpecError
 from backstream.eventtime.instants import DAY_MS, HOUR_MS
+from backstream.eventtime.time_zones import find_zone
 from backstream.eventtime.windows import Tumbling
 from backstream.runs.home import Home
 
@@ -83,11 +84,62 @@ def test_a_missing_or_wrong_value_is_named_by_its_key(lines: Lines, said: str) -
     assert refusal(lines) == f"{said} (clicks.toml)"
 
 
-def test_days_of_a_time_zone_are_refused_with_another_way() -> None:
-    assert refusal({"window.time_zone": '"Europe/Berlin"'}) == (
-        "window.time_zone is not a known key: windows have a fixed length in UTC (clicks.toml)\n\n"
-        'hint: for days of a time zone, use size = "1h", and sum the windows by local day in a query'
-    )
+BERLIN = {"window.time_zone": '"Europe/Berlin"'}
+SESSIONS = {"window.kind": '"session"', "window.size": None, "window.gap": '"1h"'}
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (
+            {"window.time_zone": '"berlin"'},
+            "window.time_zone must be a time zone such as Europe/Berlin, got 'berlin'",
+        ),
+        (
+            {"window.time_zone": '"Europe/Londn"'},
+            "window.time_zone must be a time zone such as Europe/London, Europe/Lisbon, got 'Europe/Londn'",
+        ),
+        (
+            {**BERLIN, "job": '{ function = "my:job", columns = { n = "long" } }', "aggregates": None},
+            "window.time_zone = 'Europe/Berlin' is not possible with [job]",
+        ),
+        (
+            {**BERLIN, "window.kind": '"sliding"', "window.slide": '"2h"'},
+            "window.slide must be at most window.size = 1h with window.time_zone = 'Europe/Berlin', got 2h",
+        ),
+        (
+            {**BERLIN, **SESSIONS, "watermark.strategy": '"monotonous"', "lateness.allowed": '"5m"'},
+            (
+                "lateness.allowed is not possible with window.time_zone = 'Europe/Berlin' and sessions:"
+                " Flink SQL has none, got 5m"
+            ),
+        ),
+        (
+            {**BERLIN, "source.event_time_range": '["1800-01-01", "2100-01-01"]'},
+            (
+                "source.event_time_range must be in 1900-01-01T00:00Z to 2120-01-01T00:00Z with"
+                " window.time_zone = 'Europe/Berlin', got 1800-01-01T00:00Z to 2100-01-01T00:00Z"
+            ),
+        ),
+        (
+            {**SESSIONS, "window.time_zone": '"Asia/Shanghai"'},
+            (
+                "window.time_zone = 'Asia/Shanghai' is not possible with sessions when its clocks change at"
+                " 1986-05-03T18:00Z: some windows fire before others that end earlier; leave that time out of"
+                " source.event_time_range, which is 1970-01-01T00:00Z to 2100-01-01T00:00Z"
+            ),
+        ),
+    ],
+)
+def test_what_windows_in_local_time_cannot_have_is_refused_with_the_reason(lines: Lines, said: str) -> None:
+    assert refusal(lines) == f"{said} (clicks.toml)"
+
+
+def test_valid_times_are_local_with_a_time_zone() -> None:
+    clicks = parse_definition(written(BERLIN), "clicks.toml")
+
+    assert str(clicks.valid_times) == "1970-01-01T01:00Z to 2100-01-01T01:00Z"
+    assert clicks.metric_windows == clicks.window.spec() == Tumbling(HOUR_MS, zone=find_zone("Europe/Berlin"))
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def resolve_lateness(group: ChunkGroup, window: FixedWindow, reader: StreamReade
         return None
     # A record of the halo is classified by its own windows, with the result of the chunk that owns these windows.
     grid = WindowGrid.from_window(window, Interval(group.interval.start_ms, group.halo_end_ms))
-    if group.emission.is_in_index and not window.has_gaps:
+    if group.definition.is_in_index and not window.has_gaps:
         return ReplayLateness(_firing_times_from_index(group, window, grid, reader), None)
     timeline, lateness_ms = load_full_timeline(group, reader), group.definition.lateness.allowed
     needed = _find_window_ends(group, window)
@@ -96,7 +96,7 @@ def load_timeline(group: ChunkGroup, interval: Interval, reader: StreamReader) -
     Watermarks in ticks without such an event may be missing or wrong.
     """
     group = group.stream
-    if not group.emission.is_resumable or _reads_all_inputs(group.plan):
+    if not (group.definition.is_in_index and group.emission.is_resumable) or _reads_all_inputs(group.plan):
         return load_full_timeline(group, reader).slice_interval(_find_arrival_ticks(group, interval))
     definition = group.definition
     grid = BucketGrid.from_window(definition.metric_windows, group.emission, definition.lateness.allowed)

@@ -14,6 +14,8 @@ from itertools import islice
 
 from backstream.chunks.group import ChunkGroup
 from backstream.chunks.native_engine import ChunkOutputs, Engine, Stopwatch, new_attempt
+from backstream.errors import PlanError
+from backstream.eventtime.time_zones import TZDATA_VERSION
 from backstream.native.fate_counts import ChunkCounts
 from backstream.runs.chunk_groups import group_chunks
 from backstream.runs.manifest import Manifest, load_finished_manifest
@@ -69,12 +71,19 @@ def replay_chunks(
     Raises:
         ContractError: when the source or a table lacks promised columns.
         CountError: when rows or records are lost or duplicated.
-        PlanError: when an input file was replaced while it was read for the arrival index.
+        PlanError: when an input file was replaced while it was read for the arrival index, or the time-zone data
+            are not those of the plan.
         StorageError: when a disk is full or read-only, or executors cannot read the input.
     """
     finished = {chunk.chunk_id: manifest for chunk in chunks if (manifest := load_finished_manifest(plan, chunk))}
     yield from finished.values()
     unfinished = [chunk for chunk in chunks if chunk.chunk_id not in finished]
+    if plan.time_zone_data not in ("", TZDATA_VERSION):
+        msg = (
+            f"cannot run plan {plan.run_id}: it has the time-zone data {plan.time_zone_data}, and this machine has"
+            f" {TZDATA_VERSION}\n\nhint: plan the run again, or install the version of tzdata"
+        )
+        raise PlanError(msg)
     # All groups of this job are copies of one group, so they share its watermarks.
     group = ChunkGroup.from_plan(plan, unfinished)
     groups = group_chunks(unfinished, group.definition.max_events_per_job)

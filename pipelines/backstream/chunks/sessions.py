@@ -35,6 +35,7 @@ from backstream.native.task import TaskResult
 from backstream.native.task_cuts import count_key_shares, cut_time
 from backstream.runs.plan import InputFile
 from backstream.runs.table_schemas import DROPPED, PANES, WINDOWS
+from backstream.watermarks.local_times import localize_watermarks
 from backstream.watermarks.stream_slices import ticks_of_file
 from backstream.watermarks.streams import StreamReader
 from backstream.watermarks.timeline import WatermarkTimeline
@@ -53,7 +54,9 @@ class SessionBasis:
         """Find how far the sessions extend, and in a replay the watermarks there."""
         halo = find_native_halo(group, window, tasks)
         span = Interval(min(halo.start_ms, group.interval.start_ms), halo.end_ms)
-        return cls(window, span, load_timeline(group, span, reader) if group.is_replay else None)
+        if not group.is_replay:
+            return cls(window, span, None)
+        return cls(window, span, localize_watermarks(load_timeline(group, span, reader), window.zone))
 
 
 def compute_sessions(group: ChunkGroup, basis: SessionBasis, tasks: Tasks, attempt: Attempt) -> NativeResult:

@@ -59,7 +59,7 @@ def _find_marker_ms(definition: Definition, columns: Mapping[str, str]) -> str |
 def _marker_spec(definition: Definition, columns: Mapping[str, str]) -> ReadSpec:
     """Return how to read the columns of watermarks."""
     names = [name for name in list_columns(definition.marker or "") if name in columns]
-    return read_spec(definition, columns, names)
+    return replace(read_spec(definition, columns, names), zone=None)  # watermarks are instants
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,8 @@ class NativeReader:
 
     def read_index(self, files: Sequence[InputFile], grid: BucketGrid) -> pa.Table:
         """Return the rows of the arrival index for some files."""
-        reading, memory_mb = read_spec(self.definition, self.columns), self.tasks.memory_mb
+        reading = replace(read_spec(self.definition, self.columns), zone=None)
+        memory_mb = self.tasks.memory_mb
         task_rows = max(_MIN_INDEX_ROWS, sum(file.rows for file in files) // (4 * self.tasks.slots))
         tasks = [IndexTask(reading, grid, paths, memory_mb) for paths in group_files_by_rows(files, task_rows)]
         return join_index_rows(files, pa.concat_tables(self.tasks.run(run_index_task, tasks)))

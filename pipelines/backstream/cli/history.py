@@ -58,6 +58,8 @@ def show(
         interval = parse_open_range(since, until, OPTION_NAMES)
         with history.load_dataset_rows(home, name, interval, as_of, max_rows(form, limit)) as rows:
             print_text(f"{name}  {rows.state or 'nothing was published yet'}", file=sys.stderr)
+            if rows.time_zone:
+                print_text(f"times of windows are local in {rows.time_zone}", file=sys.stderr)
             print_rows(rows.days, form, limit)
 
 

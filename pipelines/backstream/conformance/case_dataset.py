@@ -24,7 +24,7 @@ from backstream.eventtime.instants import DAY_MS, instant_text
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import Record
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
-from backstream.eventtime.windows import Cumulate, Session, Sliding, Tumbling, WindowSpec
+from backstream.eventtime.windows import Cumulate, Session, Sliding, Tumbling, WindowSpec, find_disorder
 
 _BITS = 60
 """The bits of one column; a long has 63, and a sum of them must not overflow."""
@@ -32,6 +32,8 @@ VALID_TIMES = Interval(-62_135_596_800_000, 253_402_214_400_000)
 """The years 1 to 9999 without their last day, which a definition can name."""
 _LONGEST_MS = 36_500 * DAY_MS
 """The longest duration in a definition. Idleness or lateness of this length has the effect of a longer one."""
+_MARGIN_MS = 10 * DAY_MS
+"""The valid times around a recording in local time: at other changes of clocks, windows may fire out of order."""
 _CHUNKS = 8
 """The number of chunks of a long stream."""
 
@@ -119,10 +121,17 @@ def _list_obstacles(case: Case) -> Iterator[str]:
         yield "times outside of the years 1 to 9999"
     if isinstance(case.window, Session) and max(case.allowed_lateness_ms, case.window.gap_ms) > _LONGEST_MS:
         yield "sessions with a gap or lateness of more than 100 years"  # a merge may overflow, as in Flink
+    if case.records and case.window.zone and find_disorder(case.window, _event_span(case)) is not None:
+        yield f"windows that fire out of order where the clocks of {case.window.zone.name} change"
     if case.emission.suppresses_final_when_idle:
         yield "no final watermark, which a definition cannot ask for"
     if case.emission.sources and case.emission.drops_finished_splits:
         yield "several sources whose finished partitions leave, which a definition cannot ask for"
+
+
+def _event_span(case: Case) -> Interval:
+    times_ms = [record.event_time_ms for record in case.records]
+    return Interval(min(times_ms) - _MARGIN_MS, max(times_ms) + _MARGIN_MS)
 
 
 def _partitions_by_source(case: Case) -> Mapping[str, Sequence[int]]:
@@ -158,7 +167,7 @@ def _table_of(records: Sequence[tuple[int, Record]], bit_columns: Sequence[str])
 
 def _range_of(case: Case, window: WindowSpec, timers: RepeatingTimers | None) -> tuple[Interval, int]:
     """Return a range of whole days with all windows and timers of a case, and the length of a chunk."""
-    times_ms = [record.event_time_ms for record in case.records]
+    times_ms = [window.local_ms(record.event_time_ms) for record in case.records]
     first_ms, last_ms = min(times_ms) - (0 if isinstance(window, Session) else window.size_ms), max(times_ms)
     if timers:
         first_ms += min(0, *timers.delays_ms)
@@ -173,9 +182,10 @@ def _range_of(case: Case, window: WindowSpec, timers: RepeatingTimers | None) ->
 
 
 def _window(window: WindowSpec) -> dict[str, str]:
+    section = {"time_zone": window.zone.name} if window.zone else {}
     if isinstance(window, Session):
-        return {"kind": "session", "gap": f"{window.gap_ms}ms"}
-    section = {
+        return {**section, "kind": "session", "gap": f"{window.gap_ms}ms"}
+    section |= {
         "kind": type(window).__name__.lower(),
         "size": f"{window.size_ms}ms",
         "offset": f"{window.offset_ms}ms",
@@ -189,14 +199,16 @@ def _window(window: WindowSpec) -> dict[str, str]:
 
 def _source_and_watermarks(case: Case, folder: Path) -> dict[str, Any]:
     """Return the sections `[source]`, `[watermark]`, and `[lateness]`."""
-    emission = case.emission
+    emission, valid = case.emission, VALID_TIMES
+    if case.window.zone:
+        valid = _event_span(case)
     source = {
         "event_time": "happened",
         "arrival_time": "arrived",
         "partition": "origin",
         "sequence": "seq",
         "key": case.top.key if case.top else ["key"],
-        "event_time_range": [instant_text(VALID_TIMES.start_ms), instant_text(VALID_TIMES.end_ms)],
+        "event_time_range": [instant_text(valid.start_ms), instant_text(valid.end_ms)],
     }
     if emission.sources:
         sources = [

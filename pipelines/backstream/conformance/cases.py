@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,12 @@ from backstream.conformance.repeating_timers import RepeatingTimers
 from backstream.conformance.top_rows import RankedBy, TopOfCase
 from backstream.errors import BackstreamError, SpecError
 from backstream.eventtime.emission import Emission, EmissionModel, Topology
+from backstream.eventtime.instants import instant_ms
 from backstream.eventtime.records import Record, SourceClock
+from backstream.eventtime.time_zones import find_zone
 from backstream.eventtime.union import UnionSource
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
-from backstream.eventtime.windows import Cumulate, Session, Sliding, Tumbling, WindowSpec
+from backstream.eventtime.windows import Cumulate, Session, Sliding, TimeWindow, Tumbling, WindowSpec
 
 _KINDS = {
     "none": StrategyKind.NONE,
@@ -30,7 +32,7 @@ _KINDS = {
     "sql": StrategyKind.FLINK_SQL,
 }
 
-_NOT_YET = {"time_zone": "windows in local time", "join": "joins of streams"}
+_NOT_YET = {"join": "joins of streams"}
 """The parts of a case that no definition can say."""
 
 
@@ -115,7 +117,7 @@ def parse_case(case: Mapping[str, Any]) -> Case:
         partitions=tuple(range(partitions)),
         emission=emission,
         clock=SourceClock(start_ms, emission.tick_ms, end_ms),
-        window=_parse_window(case["window"]),
+        window=replace(_parse_window(case["window"]), zone=find_zone(case.get("time_zone"))),
         allowed_lateness_ms=lateness_ms,
         timers=_parse_timers(case.get("timers")),
         top=top,
@@ -213,6 +215,18 @@ def _parse_top(top: Mapping[str, Any] | None) -> TopOfCase | None:
         msg = f"top-N of {top['of']}"
         raise UnsupportedCaseError(msg)
     return TopOfCase(RankedBy(top["of"]), top["n"])
+
+
+def window_of_firing(firing: Mapping[str, Any]) -> TimeWindow:
+    """Return the window of a recorded firing; in local time, it has local texts."""
+    if "start" in firing:
+        return TimeWindow(firing["start"], firing["end"])
+    return TimeWindow(*(instant_ms(f"{firing[name]}Z", name) for name in ("start_local", "end_local")))
+
+
+def list_late_records(flink: Mapping[str, Any]) -> list[int]:
+    """Return the late records of a recording; if Flink counted partial aggregates, those that no window has."""
+    return sorted(flink["late"] if "late" in flink else flink["never_fired"])
 
 
 def _parse_window(window: Mapping[str, Any]) -> WindowSpec:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from backstream.conformance.cases import Case, Pairs
+from backstream.conformance.cases import Case, Pairs, list_late_records, window_of_firing
 from backstream.conformance.comparison import AnyCase
 from backstream.conformance.recorded_jobs import JobCase, JobRows
 from backstream.conformance.top_rows import Members, TopOfCase, TopRow
@@ -22,7 +22,7 @@ from backstream.eventtime.stream_replay import (
     replay_to_end,
 )
 from backstream.eventtime.window_operator import Pane
-from backstream.eventtime.windows import Session, TimeWindow
+from backstream.eventtime.windows import Session, TimeWindow, WindowSpec
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -61,9 +61,9 @@ class StreamResult:
         expected = [_parse_firing(firing) for firing in flink["firings"]]
         return {
             **watermarks,
-            "order of firings": (_order(expected), _order(self.firings)),
+            "order of firings": (_order(expected, case.window), _order(self.firings, case.window)),
             "firings": (sorted(expected), sorted(self.firings)),
-            "late records": (sorted(flink["late"]), sorted(self.late)),
+            "late records": (list_late_records(flink), sorted(self.late)),
             **self._counter_pairs(case, flink),
             # A recording of Flink SQL always ends with +inf.
             "final watermark": (flink.get("final_watermark", True), self.is_final),
@@ -179,10 +179,10 @@ def _parse_timer(timer: Mapping[str, Any]) -> tuple[int, int, str, int, int]:
 
 def _parse_firing(firing: Mapping[str, Any]) -> RecordedFiring:
     records = tuple(sorted(firing["records"]))
-    bounds = (firing["start"], firing["end"])
+    bounds = window_of_firing(firing)
     return RecordedFiring(firing["by"], firing["kind"], *bounds, firing["key"], records, firing["wm"])
 
 
-def _order(firings: Sequence[RecordedFiring]) -> list[tuple[str, int, int]]:
-    """Return the sort keys that Flink defines: the watermark or record, and then the window end."""
-    return [(firing.kind, firing.by, firing.end) for firing in firings]
+def _order(firings: Sequence[RecordedFiring], window: WindowSpec) -> list[tuple[str, int, int]]:
+    """Return the sort keys that Flink defines: the watermark or record, and then what fires the window."""
+    return [(firing.kind, firing.by, window.trigger_ms(firing.end)) for firing in firings]

@@ -13,7 +13,13 @@ import pyarrow.parquet as pq
 
 from backstream.chunks.replay import replay_chunks
 from backstream.conformance.case_dataset import CaseDataset, write_dataset
-from backstream.conformance.cases import Case, Pairs, UnsupportedCaseError
+from backstream.conformance.cases import (
+    Case,
+    Pairs,
+    UnsupportedCaseError,
+    list_late_records,
+    window_of_firing,
+)
 from backstream.conformance.comparison import AnyCase, EngineResult
 from backstream.conformance.job_dataset import write_job_dataset
 from backstream.conformance.recorded_jobs import JobCase
@@ -21,6 +27,7 @@ from backstream.conformance.repeating_timers import RepeatingTimers
 from backstream.conformance.top_rows import TopRow
 from backstream.errors import BackstreamError
 from backstream.eventtime.instants import MIN_MS, epoch_ms, epoch_us
+from backstream.eventtime.stream_replay import localize
 from backstream.eventtime.window_operator import fire_windows
 from backstream.eventtime.windows import Cumulate
 from backstream.native.sessions.window_replay import to_watermarks
@@ -61,13 +68,13 @@ class _ReplayResult:
 
     def pairs(self, case: Case, flink: Mapping[str, Any]) -> Pairs:
         """Return what is compared with Flink: each window, each dropped record, the fates, and each timer."""
-        fates = fire_windows(
-            case.records, to_watermarks(flink["record_wm"]), case.window, case.allowed_lateness_ms
-        ).fates
+        records = localize(case.records, case.window)
+        watermarks = to_watermarks(flink["record_wm"])
+        fates = fire_windows(records, watermarks, case.window, case.allowed_lateness_ms).fates
         timers = sorted((timer["ts"], timer["key"], timer["wm"]) for timer in flink.get("timers", []))
         return {
             "windows": (_panes_of_flink(case, flink["firings"]), self.windows),
-            "dropped records": (sorted(flink["late"]), self.dropped),
+            "dropped records": (list_late_records(flink), self.dropped),
             "fates": (dict(Counter(fate.value for fate in fates)), self.fates),
             "timers": (timers, self.timers),
         }
@@ -75,15 +82,16 @@ class _ReplayResult:
 
 def _panes_of_flink(case: Case, firings: Sequence[Mapping[str, Any]]) -> dict[_Window, _Panes]:
     """Return the panes of Flink's firings; the final pane has all records, as in a stream without watermarks."""
-    offline = fire_windows(case.records, to_watermarks([MIN_MS] * len(case.records)), case.window, 0)
+    records = localize(case.records, case.window)
+    offline = fire_windows(records, to_watermarks([MIN_MS] * len(records)), case.window, 0)
     windows = {
         (str(pane.key), *pane.window): _Panes((), (), tuple(sorted(pane.records)), 0) for pane in offline.panes
     }
     for firing in sorted(firings, key=lambda each: (each["wm"], each["kind"] == "late", each["by"])):
-        window, records = (str(firing["key"]), firing["start"], firing["end"]), tuple(sorted(firing["records"]))
+        window, counted = (str(firing["key"]), *window_of_firing(firing)), tuple(sorted(firing["records"]))
         before, is_late = windows.get(window, _Panes((), (), (), 0)), firing["kind"] == "late"
         windows[window] = before._replace(
-            first=before.first if is_late else records, live=records, late_firings=before.late_firings + is_late
+            first=before.first if is_late else counted, live=counted, late_firings=before.late_firings + is_late
         )
     return windows
 

@@ -150,13 +150,6 @@ _SENTENCES = {
     "union_tag_not_found": f"needs a kind: {_WINDOW_KINDS}",
     "too_short": "must have at least one",
 }
-_UNKNOWN_KEYS = {
-    "window.time_zone": (
-        "is not a known key: windows have a fixed length in UTC\n\n"
-        'hint: for days of a time zone, use size = "1h", and sum the windows by local day in a query'
-    )
-}
-"""Keys that users expect, with another way."""
 _RULES = {
     "dict_type": "be a table",
     "model_type": "be a table",
@@ -176,7 +169,7 @@ _CHOICES = {("window", kind) for kind in ("tumbling", "sliding", "session", "cum
 def _error_text(error: ErrorDetails) -> str:
     """Return one line with the key, the rule, and the value."""
     key = _key_of(error["loc"]) or "definition"
-    if sentence := _UNKNOWN_KEYS.get(key) or _SENTENCES.get(error["type"]):
+    if sentence := _SENTENCES.get(error["type"]):
         return f"{key} {sentence}"
     if error["type"] == "union_tag_invalid":
         return f"{key}.kind must be {_WINDOW_KINDS}, got {error['ctx']['tag']!r}"

@@ -32,10 +32,12 @@ from backstream.definition.source_section import SHARED_KEYS, SideInput, Source
 from backstream.definition.values import Name, Section, Sql
 from backstream.definition.watermark_sections import LatenessSection, WatermarkSection, find_unused_keys
 from backstream.eventtime.emission import Emission, EmissionModel, Topology
-from backstream.eventtime.instants import DAY_MS, HOUR_MS, duration_text
+from backstream.eventtime.instants import DAY_MS, HOUR_MS, duration_text, instant_text
+from backstream.eventtime.intervals import Interval
+from backstream.eventtime.time_zones import ZONED_TIMES
 from backstream.eventtime.union import SEPARATOR, UnionSource, source_name
 from backstream.eventtime.watermark_generators import StrategyKind
-from backstream.eventtime.windows import Cumulate, Session, Sliding, Tumbling, WindowSpec
+from backstream.eventtime.windows import Cumulate, Session, Sliding, Tumbling, WindowSpec, find_disorder
 from backstream.runs.table_schemas import RESULT_COLUMNS, ROW_POSITION, USER_CODE_COLUMNS
 from backstream.structured_streaming.late_records import LateBy
 from backstream.user_code import UserCode
@@ -169,8 +171,8 @@ class Definition(Section):
         """Return the windows of the metrics: hours for session windows, and full windows for cumulating ones."""
         spec = self.window.spec()
         if isinstance(spec, Session):
-            return Tumbling(HOUR_MS)
-        return Tumbling(spec.size_ms, spec.offset_ms) if isinstance(spec, Cumulate) else spec
+            return Tumbling(HOUR_MS, zone=spec.zone)
+        return Tumbling(spec.size_ms, spec.offset_ms, spec.zone) if isinstance(spec, Cumulate) else spec
 
     @property
     def timed_source(self) -> Source:
@@ -188,6 +190,17 @@ class Definition(Section):
             UnionSource(str(part.name), self.watermark_of(part).spec().strategy) for part in self.source.parts
         ]
         return Emission.from_sources(sources, self.watermark.topology)
+
+    @property
+    def valid_times(self) -> Interval:
+        """Return the valid event times in the time of the windows, which is local with `window.time_zone`."""
+        zone, valid = self.window.spec().zone, Interval(*self.source.event_time_range)
+        return zone.local_span(valid) if zone else valid
+
+    @property
+    def is_in_index(self) -> bool:
+        """Return whether the arrival index tells when windows fire; its buckets follow windows in UTC."""
+        return self.window.spec().zone is None and self.emission.is_in_index
 
     def watermark_of(self, part: Source) -> WatermarkSection:
         """Return the watermarks of one source of a union: its own, or those of the dataset."""
@@ -211,7 +224,8 @@ class Definition(Section):
         """Return all settings that decide how a source row is read as an event."""
         not_used = {"corrupt_files", "parts"}
         source = self.source.model_dump(mode="json", exclude_defaults=True, exclude=not_used)
-        return source | {"time": self.time.value}
+        zone = self.window.spec().zone
+        return source | {"time": self.time.value} | ({"time_zone": zone.name} if zone else {})
 
     @property
     def unit_ms(self) -> int:
@@ -257,6 +271,7 @@ class Definition(Section):
         if self.time is not TimeKind.EVENT and self.source.arrival_time is None:
             problems.append(f"source.arrival_time is missing, but time = {self.time.value!r} needs it")
         problems += self._job_problems() if self.watermark.job_logs else ()
+        problems += self._time_zone_problems()
         problems += self._side_input_problems() + self._result_problems() + self._name_problems()
         return [*problems, *self._union_problems(), *self._unused_watermark_keys()]
 
@@ -280,6 +295,32 @@ class Definition(Section):
         for key in ("emit_interval", "topology", "finished_partitions", "clock_start"):
             if getattr(self.watermark, key) != WatermarkSection.model_fields[key].default:
                 yield f"watermark.{key} has no meaning {reason}"
+
+    def _time_zone_problems(self) -> Iterator[str]:
+        """Yield the settings that are not possible with windows in local time."""
+        window, zone = self.window.spec(), f"window.time_zone = {self.window.time_zone!r}"
+        if window.zone is None:
+            return
+        if self.watermark.job_logs:
+            yield f"{zone} is not possible with watermark.strategy = {self.watermark.strategy.value!r}"
+        if self.code_columns is not None:
+            yield f"{zone} is not possible with [{'job' if self.job else 'process'}]"
+        if isinstance(window, Session) and self.lateness.allowed:
+            allowed = duration_text(self.lateness.allowed)
+            yield f"lateness.allowed is not possible with {zone} and sessions: Flink SQL has none, got {allowed}"
+        if isinstance(window, Sliding) and window.has_gaps:
+            slide, size = duration_text(window.slide_ms), duration_text(window.size_ms)
+            yield f"window.slide must be at most window.size = {size} with {zone}, got {slide}"
+        valid = Interval(*self.source.event_time_range)
+        if valid.start_ms < ZONED_TIMES.start_ms or valid.end_ms > ZONED_TIMES.end_ms:
+            yield f"source.event_time_range must be in {ZONED_TIMES} with {zone}, got {valid}"
+        elif (at_ms := find_disorder(window, valid)) is not None:
+            kind = "sessions" if isinstance(window, Session) else "these overlapping windows"
+            yield (
+                f"{zone} is not possible with {kind} when its clocks change at {instant_text(at_ms)}: some windows"
+                " fire before others that end earlier; leave that time out of source.event_time_range, which is"
+                f" {valid}"
+            )
 
     def _job_problems(self) -> Iterator[str]:
         """Yield the settings that a replay of a job of Structured Streaming cannot have."""

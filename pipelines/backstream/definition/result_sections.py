@@ -10,7 +10,8 @@ from pydantic import (
     model_validator,
 )
 
-from backstream.definition.values import Duration, Name, PositiveDuration, Section, Sql, UserCodeName
+from backstream.definition.values import Duration, Name, PositiveDuration, Section, Sql, UserCodeName, WindowZone
+from backstream.eventtime.time_zones import find_zone
 from backstream.eventtime.windows import Cumulate, Session, Sliding, Tumbling
 
 
@@ -113,10 +114,12 @@ class TumblingWindow(Section):
     """The length of a window."""
     offset: Duration = 0
     """The shift of all windows from the Unix epoch."""
+    time_zone: WindowZone | None = None
+    """The time zone of windows in local time, as in Flink SQL, e.g., `"Europe/Berlin"`; by default UTC."""
 
     def spec(self) -> Tumbling:
         """Return the window for the engines."""
-        return Tumbling(self.size, self.offset)
+        return Tumbling(self.size, self.offset, find_zone(self.time_zone))
 
 
 class SlidingWindow(Section):
@@ -130,10 +133,12 @@ class SlidingWindow(Section):
     """The time between the starts of two windows."""
     offset: Duration = 0
     """The shift of all windows from the Unix epoch."""
+    time_zone: WindowZone | None = None
+    """The time zone of windows in local time, as in Flink SQL, e.g., `"Europe/Berlin"`; by default UTC."""
 
     def spec(self) -> Sliding:
         """Return the window for the engines."""
-        return Sliding(self.size, self.slide, self.offset)
+        return Sliding(self.size, self.slide, self.offset, find_zone(self.time_zone))
 
 
 class SessionWindow(Section):
@@ -143,10 +148,12 @@ class SessionWindow(Section):
     """The kind of window."""
     gap: PositiveDuration
     """The longest pause within a session."""
+    time_zone: WindowZone | None = None
+    """The time zone of windows in local time, as in Flink SQL, e.g., `"Europe/Berlin"`; by default UTC."""
 
     def spec(self) -> Session:
         """Return the window for the engines."""
-        return Session(self.gap)
+        return Session(self.gap, find_zone(self.time_zone))
 
 
 class CumulateWindow(Section):
@@ -160,7 +167,9 @@ class CumulateWindow(Section):
     """The difference between the lengths of two windows."""
     offset: Duration = 0
     """The shift of all windows from the Unix epoch."""
+    time_zone: WindowZone | None = None
+    """The time zone of windows in local time, as in Flink SQL, e.g., `"Europe/Berlin"`; by default UTC."""
 
     def spec(self) -> Cumulate:
         """Return the window for the engines."""
-        return Cumulate(self.size, self.step, self.offset)
+        return Cumulate(self.size, self.step, self.offset, find_zone(self.time_zone))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from enum import StrEnum
 from itertools import accumulate
@@ -21,6 +22,7 @@ from pydantic import (
 from backstream.definition.time_patterns import reason_against_pattern
 from backstream.errors import SpecError
 from backstream.eventtime.instants import DAY_MS, duration_ms, duration_text, instant_ms, instant_text
+from backstream.eventtime.time_zones import list_time_zones
 from backstream.user_code import USER_CODE_PATTERN
 
 _MAX_DURATION_MS = 36_500 * DAY_MS
@@ -75,6 +77,22 @@ def require_time_zone(name: str) -> str:
         msg = f"must be a time zone such as America/New_York, got {name!r}"
         raise ValueError(msg) from None
     return name
+
+
+def _require_window_zone(name: str) -> str:
+    """Return the name of a time zone of the time-zone data by which windows are cut."""
+    known = list_time_zones()
+    if name not in known:
+        near = difflib.get_close_matches(name, known, 3, 0.8)
+        ends = [zone for zone in known if zone.rpartition("/")[2].lower() == name.lower().replace(" ", "_")]
+        names = ", ".join(dict.fromkeys([*ends, *near])) or "America/New_York"
+        msg = f"must be a time zone such as {names}, got {name!r}"
+        raise ValueError(msg)
+    return name
+
+
+WindowZone = Annotated[str, AfterValidator(_require_window_zone)]
+"""The name of a time zone by which windows are cut."""
 
 
 def require_time_pattern(pattern: str) -> str:

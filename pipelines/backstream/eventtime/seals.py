@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from backstream.eventtime.instants import DAY_MS, instant_text
+from backstream.eventtime.time_zones import TimeZone
 from backstream.eventtime.union import complete_partitions, source_name
 
 
 class Seal(StrEnum):
-    """The seal of one UTC day of event time."""
+    """The seal of one day of event time."""
 
     SEALED = "sealed"
     """Every expected partition delivered a record that arrived after the horizon of the day."""
@@ -53,13 +54,14 @@ class SealRule:
 
     `horizon_ms` is the maximum time from the event to its arrival. `partitions` None: those that were observed.
     `idle_timeout_ms` 0: a partition without records never becomes idle. In a union, `idle_timeouts_ms` has the
-    timeout by name of the source.
+    timeout by name of the source. With a `zone`, days are those of its local time.
     """
 
     horizon_ms: int
     partitions: tuple[str, ...] | None = None
     idle_timeout_ms: int = 0
     idle_timeouts_ms: Mapping[str, int] = field(default_factory=dict)
+    zone: TimeZone | None = None
 
     def idle_timeout_of(self, partition: str) -> int:
         """Return the idle timeout of a partition."""
@@ -82,7 +84,8 @@ def seal_days(days: Sequence[int], deliveries: Iterable[Delivery], rule: SealRul
 def _seal_day(
     day_ms: int, last_ms: dict[str, int], expected: Sequence[str], rule: SealRule, *, has_events: bool
 ) -> DaySeal:
-    bound_ms = day_ms + DAY_MS + rule.horizon_ms
+    end_ms = day_ms + DAY_MS
+    bound_ms = (rule.zone.end_ms(end_ms) if rule.zone else end_ms) + rule.horizon_ms
     newest_ms = max(last_ms.values(), default=None)
     behind = [
         name

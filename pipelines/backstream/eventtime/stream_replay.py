@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple, Self
 
 from backstream.eventtime.emission import Emission
@@ -50,6 +50,13 @@ class ReplayState:
             tuple(map(OpenWindow.from_json, content["windows"])),
             tuple(map(ProcessState.from_json, content["keys"])),
         )
+
+
+def localize(records: Sequence[Record], window: WindowSpec) -> Sequence[Record]:
+    """Return records with the event times by which windows are assigned."""
+    if window.zone is None:
+        return records
+    return [replace(record, event_time_ms=window.local_ms(record.event_time_ms)) for record in records]
 
 
 class ReplayResults(NamedTuple):
@@ -128,7 +135,7 @@ class _Parts:
 
     def run_operators(self, records: Sequence[Record]) -> ReplayResults:
         watermarks = self.source.output
-        results = self.windows.run(records, watermarks)
+        results = self.windows.run(localize(records, self.windows.spec), watermarks)
         return ReplayResults(watermarks, results, self.process.run(records, watermarks) if self.process else None)
 
     def snapshot(self) -> ReplayState:

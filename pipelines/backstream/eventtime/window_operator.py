@@ -66,7 +66,10 @@ class _WindowState:
 
 @dataclass(slots=True)
 class WindowOperator:
-    """The windows of all keys. An operator that is restored from the windows at a cut continues from there."""
+    """The windows of all keys. An operator that is restored from the windows at a cut continues from there.
+
+    The event times of records are local with a `spec` in local time; watermarks are always instants.
+    """
 
     spec: WindowSpec
     allowed_lateness_ms: int
@@ -111,20 +114,24 @@ class WindowOperator:
             self.state.setdefault(window.key, {})[TimeWindow(window.start_ms, window.end_ms)] = state
 
     def cleanup_ms(self, window: TimeWindow) -> int:
-        """Return the time at which state is removed: last millisecond plus lateness, +inf on overflow."""
-        cleanup = wrap_int64(window.max_timestamp_ms + self.allowed_lateness_ms)
-        return cleanup if cleanup >= window.max_timestamp_ms else MAX_MS
+        """Return the watermark that removes the state: that of the firing plus lateness, +inf on overflow."""
+        trigger_ms = self._trigger_ms(window)
+        cleanup = wrap_int64(trigger_ms + self.allowed_lateness_ms)
+        return cleanup if cleanup >= trigger_ms else MAX_MS
+
+    def _trigger_ms(self, window: TimeWindow) -> int:
+        return self.spec.trigger_ms(window.end_ms)
 
     def on_watermark(self, watermark_ms: int, by: int, after: int) -> None:
         """Fire pending windows in the order of their ends, then remove expired state."""
         self.watermark_ms = watermark_ms
         due = [
-            (window.max_timestamp_ms, key, window)
+            (trigger_ms, window.end_ms, key, window)
             for key, windows in self.state.items()
             for window, state in windows.items()
-            if state.is_pending and window.max_timestamp_ms <= watermark_ms
+            if state.is_pending and (trigger_ms := self._trigger_ms(window)) <= watermark_ms
         ]
-        for _, key, window in sorted(due, key=lambda firing: firing[0]):
+        for _, _, key, window in sorted(due, key=lambda firing: firing[:2]):
             self.state[key][window].is_pending = False
             self._fire(key, window, PaneTiming.ON_TIME, by, after)
         for windows in self.state.values():
@@ -151,7 +158,7 @@ class WindowOperator:
             return False
         state = windows.setdefault(window, _WindowState([], is_pending=False))
         state.records.append(number)
-        if window.max_timestamp_ms > self.watermark_ms:
+        if self._trigger_ms(window) > self.watermark_ms:
             state.is_pending = True
         else:
             self._fire(key, window, PaneTiming.LATE, number, number)
@@ -169,7 +176,8 @@ class WindowOperator:
         if not touched or touched == [merged]:
             return merged
         # Flink adds without saturation here, so that a lateness near the limit fails the job.
-        if wrap_int64(merged.max_timestamp_ms + self.allowed_lateness_ms) <= self.watermark_ms:
+        trigger_ms = self._trigger_ms(merged)
+        if wrap_int64(trigger_ms + self.allowed_lateness_ms) <= self.watermark_ms:
             msg = (
                 "session cannot merge to end before the watermark: lateness overflows\n"
                 f"  session {merged.start_ms} to {merged.end_ms} ms\n"
@@ -177,7 +185,7 @@ class WindowOperator:
             )
             raise PlanError(msg)
         records = sorted(number for other in touched for number in windows.pop(other).records)
-        windows[merged] = _WindowState(records, is_pending=merged.max_timestamp_ms > self.watermark_ms)
+        windows[merged] = _WindowState(records, is_pending=trigger_ms > self.watermark_ms)
         return merged
 
     def _fate(
@@ -189,7 +197,10 @@ class WindowOperator:
             return Fate.LATE if is_late else Fate.ON_TIME
         if accepting:
             return Fate.LATE
-        if wrap_int64(record.event_time_ms + self.allowed_lateness_ms) <= self.watermark_ms:
+        trigger_ms = self.spec.trigger_ms(record.event_time_ms + 1)
+        # SQL drops a record if its windows have expired; the DataStream API compares the record's own time.
+        is_expired = bool(windows) and self.spec.zone is not None
+        if is_expired or wrap_int64(trigger_ms + self.allowed_lateness_ms) <= self.watermark_ms:
             self.results.dropped.append(number)
             return Fate.DROPPED
         return Fate.UNASSIGNED

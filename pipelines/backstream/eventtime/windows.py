@@ -14,10 +14,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 from backstream.errors import SpecError
-from backstream.eventtime.instants import MIN_MS, wrap_int64
+from backstream.eventtime.instants import HOUR_MS, MIN_MS, instant_text, wrap_int64
+from backstream.eventtime.intervals import Interval
+from backstream.eventtime.time_zones import TimeZone
 
 
 class TimeWindow(NamedTuple):
@@ -25,11 +28,6 @@ class TimeWindow(NamedTuple):
 
     start_ms: int
     end_ms: int
-
-    @property
-    def max_timestamp_ms(self) -> int:
-        """The last millisecond of the window: the window fires when the watermark reaches it."""
-        return wrap_int64(self.end_ms - 1)
 
 
 def window_start_ms(event_time_ms: int, offset_ms: int, size_ms: int) -> int:
@@ -55,7 +53,23 @@ def _require_timestamp(event_time_ms: int) -> None:
         raise SpecError(msg)
 
 
-class _FixedWindow:
+class _InTimeZone:
+    """The time of windows: UTC, or local time with a `zone`. All other times of windows are then local, too."""
+
+    __slots__ = ()
+    zone: TimeZone | None
+
+    def local_ms(self, instant_ms: int) -> int:
+        """Return the time of an instant by which windows are assigned."""
+        return self.zone.local_ms(instant_ms) if self.zone else instant_ms
+
+    def trigger_ms(self, end_ms: int) -> int:
+        """Return the watermark that fires a window with this end."""
+        last_ms = wrap_int64(end_ms - 1)
+        return self.zone.trigger_ms(last_ms) if self.zone else last_ms
+
+
+class _FixedWindow(_InTimeZone):
     """The geometry that most windows of a fixed size share; a window with another one says so."""
 
     __slots__ = ()
@@ -108,6 +122,7 @@ class Tumbling(_FixedWindow):
 
     size_ms: int
     offset_ms: int = 0
+    zone: TimeZone | None = None
 
     def __post_init__(self) -> None:
         _require_positive(self.size_ms, "size")
@@ -132,6 +147,7 @@ class Sliding(_FixedWindow):
     size_ms: int
     slide_ms: int
     offset_ms: int = 0
+    zone: TimeZone | None = None
 
     def __post_init__(self) -> None:
         _require_positive(self.size_ms, "size")
@@ -171,6 +187,7 @@ class Cumulate(_FixedWindow):
     size_ms: int
     step_ms: int
     offset_ms: int = 0
+    zone: TimeZone | None = None
 
     def __post_init__(self) -> None:
         _require_positive(self.size_ms, "size")
@@ -213,7 +230,7 @@ class Cumulate(_FixedWindow):
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class Session(_InTimeZone):
     """Windows that end after a gap without events; windows of one key merge when they touch.
 
     The sessions of a job of Structured Streaming have `emitted_until_ms`: it has emitted those that end until
@@ -223,6 +240,7 @@ class Session:
 
     gap_ms: int
     emitted_until_ms: int | None = None
+    zone: TimeZone | None = None
 
     @property
     def per_ms(self) -> int:
@@ -245,6 +263,39 @@ class Session:
     def assign(self, event_time_ms: int) -> list[TimeWindow]:
         """Return the session of the record alone, before merging; for a job, all times are in microseconds."""
         return [TimeWindow(event_time_ms, wrap_int64(event_time_ms + self.gap))]
+
+
+def describe_window(spec: WindowSpec, window: TimeWindow) -> str:
+    """Return the times of a window as text; in local time also the instants at which it begins and ends."""
+    times, zone = Interval(*window), spec.zone
+    if zone is None:
+        return str(times)
+    first, last = (instant_text(at_ms).removesuffix("Z") for at_ms in window)
+    instants = Interval(zone.instant_ms(window.start_ms), zone.end_ms(window.end_ms))
+    return f"{first} to {last} in {zone.name}, {instants}"
+
+
+_NEAR_MS = 3 * HOUR_MS
+"""The time around a change of clocks in which windows may fire out of order."""
+
+
+def find_disorder(window: WindowSpec, instants: Interval) -> int | None:
+    """Return the first change of clocks around which a window of a record fires before one that ends earlier.
+
+    Records of tumbling windows have one window only, so that its order among others has no effect.
+    """
+    zone = window.zone
+    if zone is None or isinstance(window, Tumbling):
+        return None
+    for at_ms in zone.list_disorders(instants):
+        if isinstance(window, Session):
+            return at_ms
+        step_ms, near_ms = window.end_step_ms, zone.local_ms(at_ms) - _NEAR_MS
+        first_ms = near_ms + (window.offset_ms + window.first_size_ms - near_ms) % step_ms
+        triggers_ms = map(window.trigger_ms, range(first_ms, near_ms + 2 * _NEAR_MS, step_ms))
+        if any(after_ms < before_ms for before_ms, after_ms in pairwise(triggers_ms)):
+            return at_ms
+    return None
 
 
 FixedWindow = Tumbling | Sliding | Cumulate

@@ -102,6 +102,8 @@ def _list_problems(plan: Plan, definition: Definition) -> Iterator[str]:
         yield "its rows come from your own Spark job, which has no state between windows"
     kinds = {strategy.kind for strategy in definition.emission.strategies}
     yield from (reason for kind, reason in _NOT_HANDED_OVER.items() if kind in kinds)
+    if definition.window.spec().zone:
+        yield _NOT_HANDED_OVER[StrategyKind.FLINK_SQL] + ", and only SQL has windows in local time"
     if definition.watermark.finished_partitions == "release":
         yield 'watermark.finished_partitions = "release" has no meaning in a stream that goes on'
     if definition.source.deduplicate_on and definition.source.deduplicate_keep == "last":
@@ -174,7 +176,7 @@ def _write_bundle(
         watermark_ms=state.stream.watermark_ms,
         is_idle=state.stream.is_idle,
         clock_start_ms=clock.start_ms,
-        window={"kind": definition.window.kind, **asdict(definition.window.spec())},
+        window={"kind": definition.window.kind, **asdict(replace(definition.window.spec(), zone=None))},
         allowed_lateness_ms=definition.lateness.allowed,
         watermark=_watermark_content(definition),
         key=tuple(definition.source.key),

@@ -22,6 +22,8 @@ def list_files_with_rest(
 
     A file without statistics may have such records.
     """
+    if reading.zone:
+        interval = reading.zone.certain_span(interval)
     inside = Interval(max(interval.start_ms, reading.valid.start_ms), min(interval.end_ms, reading.valid.end_ms))
     footers = zip(files, map_files(stores.read_footer, dict(zip(files, files, strict=True))), strict=True)
     return [

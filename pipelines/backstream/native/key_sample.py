@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from backstream.native.footers import list_files_with_rest
 from backstream.native.raw_input import RawInput, open_shared_database
 from backstream.native.record_scans import column_alias, list_group_files, scan_query
 from backstream.native.records import group_files_by_schema
-from backstream.native.sql import ICEBERG_TYPES, quote_name, quote_path, quote_text
+from backstream.native.sql import ICEBERG_TYPES, local_time, quote_name, quote_path, quote_text, to_timestamp
 from backstream.native.supported import read_spec
 from backstream.native.task import ReadSpec, duckdb_type
 from backstream.native.task_disk import open_task_disk
@@ -105,7 +105,7 @@ def _choose_reading(raw: RawInput, files: Sequence[str], columns: Collection[str
     if is_ordered or list_files_with_rest(files, reading, reading.valid, Stores.from_environment()):
         return reading
     types = {name: plan.columns[name] for name in (reading.event_time, *columns)}
-    return ReadSpec(reading.event_time, reading.event_time, None, None, types, reading.valid)
+    return replace(reading, arrival_time=reading.event_time, partition=None, sequence=None, types=types)
 
 
 def _create_sample(
@@ -195,11 +195,13 @@ def mark_new_records(rows: pa.Table, definition: Definition, sample: KeySample) 
     names = [quote_name(name) for name in definition.source.key]
     is_same = [f"n.{name} IS NOT DISTINCT FROM r.{name}" for name in names]
     is_within = ["n.at >= r.window_start", "n.at < r.window_end"]
-    at = f"{quote_name(str(definition.timed_source.event_time))}::TIMESTAMP WITH TIME ZONE AS at"
+    at = f"{quote_name(str(definition.timed_source.event_time))}::TIMESTAMP WITH TIME ZONE"
+    if zone := definition.window.spec().zone:
+        at = to_timestamp(local_time(zone, f"epoch_ms({at})"))
     with open_shared_database() as database:
         database.register("changed", rows)
         database.execute(
-            f"CREATE TEMP TABLE new AS SELECT {', '.join([*names, at])}"
+            f"CREATE TEMP TABLE new AS SELECT {', '.join([*names, f'{at} AS at'])}"
             f" FROM read_parquet({quote_text(sample.file.path)}) WHERE {IS_NEW}"
         )
         if not database.execute("SELECT 1 FROM new LIMIT 1").fetchall():

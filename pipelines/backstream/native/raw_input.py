@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from backstream.eventtime.windows import TimeWindow
 from backstream.native.database import open_database
 from backstream.native.duplicates import DuplicateQueries
 from backstream.native.recomputed_aggregates import parse_recomputed
-from backstream.native.record_scans import column_alias, list_group_files, scan_query
+from backstream.native.record_scans import INSTANT, column_alias, list_group_files, scan_query
 from backstream.native.records import group_files_by_schema
 from backstream.native.sql import PARTITION_TEXT, floor_to_step, quote_name, quote_text
 from backstream.native.supported import read_spec, reason_not_readable
@@ -53,12 +53,15 @@ class RawRecord:
     """A readable record of the input, with the values of the columns that the aggregates read."""
 
     event_ms: int
+    """The event time by which windows are assigned, local with `window.time_zone`."""
     arrival_ms: int
     arrival_seq: int
     source_partition: str
     is_duplicate: bool
     file: str
     values: Mapping[str, Any]
+    instant_ms: int
+    """The event time as an instant."""
 
     @property
     def place(self) -> tuple[int, int, str]:
@@ -171,7 +174,8 @@ class RawInput:
             values = {name: row[alias] for name, alias in names.items()}
             uri = values.pop(FILE, None)
             file = describe(paths[row["file"]]) if uri is None else path_of_uri(uri)
-            found[row["target"]].append(RawRecord(*place, row["is_duplicate"], file, values))
+            instant_ms = row.get(INSTANT, row["event_ms"])
+            found[row["target"]].append(RawRecord(*place, row["is_duplicate"], file, values, instant_ms))
         return found
 
     def _query_records(
@@ -285,7 +289,7 @@ class RawInput:
         files: Sequence[InputFile] | None = None,
     ) -> pa.Table:
         chosen = self.require_files(self.plan.inputs if files is None else files)
-        reading = read_spec(self.definition, self.plan.columns)
+        reading = replace(read_spec(self.definition, self.plan.columns), zone=None)  # watermarks are instants
         selected = ", ".join(f"{value} AS {quote_name(name)}" for name, value in columns.items())
         if not chosen:
             return pa.table({name: pa.array([], pa.int64()) for name in columns})

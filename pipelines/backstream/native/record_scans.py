@@ -6,11 +6,20 @@ Columns of the source get aliases, so that they cannot collide with other column
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import ONLY_PARTITION
-from backstream.native.sql import PARTITION_TEXT, floor_to_step, is_true, quote_name, quote_path, quote_text
+from backstream.native.sql import (
+    PARTITION_TEXT,
+    floor_to_step,
+    is_true,
+    local_time,
+    quote_name,
+    quote_path,
+    quote_text,
+)
 from backstream.native.task import TIMES, ReadSpec, RestTask, duckdb_type
 from backstream.source.arrival_index import BucketGrid
 
@@ -18,6 +27,10 @@ FILE_NUMBER = "file_index"
 """DuckDB's own column with the number of a file in a list; no source column may have this name."""
 ROW_NUMBER = "file_row_number"
 """DuckDB's own column with the position of a row in its file; no source column may have this name."""
+
+
+INSTANT = "instant_ms"
+"""The column of the instant of an event, if event times are local."""
 
 
 class ScanGroup(NamedTuple):
@@ -42,6 +55,8 @@ def scan_query(groups: Groups, reading: ReadSpec, interval: Interval | None = No
         interval: the interval of event time to which the records belong, if any.
         more: further expressions with their names, over the columns of the source and `ROW_NUMBER`.
     """
+    if reading.zone:
+        reading = replace(reading, zone=reading.zone.around(interval or reading.zone.local_span(reading.valid)))
     conditions = [
         is_readable(reading, group.complete)
         if interval is None
@@ -90,7 +105,8 @@ def _scan_group(
     sequence = f"CAST({quote_name(reading.sequence)} AS BIGINT)" if reading.sequence else "0::BIGINT"
     selected = ", ".join(
         [
-            f"{time_in_ms(event, is_after_1970=reading.valid.start_ms >= 0)} AS event_ms",
+            f"{_event_ms(reading, event)} AS event_ms",
+            *([f"{time_in_ms(event)} AS {INSTANT}"] if reading.zone else []),
             f"{time_in_ms(arrival)} AS arrival_ms",
             f"{partition} AS source_partition",
             f"{sequence} AS arrival_seq",
@@ -99,6 +115,12 @@ def _scan_group(
         ]
     )
     return f"SELECT {selected} FROM {source} WHERE {where}"
+
+
+def _event_ms(reading: ReadSpec, event: str) -> str:
+    """Return the event time in ms: an instant, or local time."""
+    instant_ms = time_in_ms(event, is_after_1970=reading.valid.start_ms >= 0)
+    return local_time(reading.zone, instant_ms) if reading.zone else instant_ms
 
 
 def column_alias(reading: ReadSpec, name: str) -> str:
@@ -136,7 +158,14 @@ def is_within(reading: ReadSpec, interval: Interval) -> str:
 
 def _readable_within(reading: ReadSpec, interval: Interval, complete: Collection[str] = ()) -> str:
     """Return the condition of a readable record with an event time in the interval; see `is_readable`."""
-    return f"{is_readable(reading, complete)} AND {is_within(reading, interval)}"
+    if reading.zone is None:
+        return f"{is_readable(reading, complete)} AND {is_within(reading, interval)}"
+    near, event_ms = (
+        is_within(reading, reading.zone.instant_span(interval)),
+        _event_ms(replace(reading, zone=reading.zone.around(interval)), quote_name(reading.event_time)),
+    )
+    is_inside = f"{event_ms} >= {interval.start_ms} AND {event_ms} < {interval.end_ms}"
+    return f"{is_readable(reading, complete)} AND {near} AND {is_inside}"
 
 
 def buckets_query(reading: ReadSpec, groups: Groups, grid: BucketGrid) -> str:

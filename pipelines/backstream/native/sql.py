@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from backstream.eventtime.time_zones import TimeZone
 from backstream.eventtime.windows import FixedWindow, Sliding
 from backstream.native.task import ChunkGrid, TaskOutput
 from backstream.watermarks.firing_times import FiringTimes, WindowGrid
@@ -158,6 +159,16 @@ def _firing_time_columns(table: str, firing_times: FiringTimes) -> str:
         for suffix in (("ms",) if positions.are_ticks else ("ms", "seq", "partition"))
     ]
     return ", ".join(f"{table}.{name} AS {table}_{name}" for name in names)
+
+
+def local_time(zone: TimeZone, time_ms: str) -> str:
+    """Return the local time of an instant, in SQL that Spark has, too."""
+    offsets = "".join(
+        f" WHEN {time_ms} < {at_ms} THEN {offset_ms}"
+        for at_ms, offset_ms in zip(zone.changes_ms, zone.offsets_ms, strict=False)
+    )
+    last_ms = zone.offsets_ms[-1]
+    return f"({time_ms} + CASE{offsets} ELSE {last_ms} END)" if offsets else f"({time_ms} + {last_ms})"
 
 
 def floor_to_step(time_ms: str, offset_ms: int, size_ms: int) -> str:

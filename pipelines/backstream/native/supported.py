@@ -104,7 +104,8 @@ def read_spec(definition: Definition, columns: Mapping[str, str], also: Iterable
     names = [name for name in (*times, source.partition, source.sequence, *also) if name]
     names += {FILE}.intersection(columns) if source.deduplicate_on else ()
     types = {name: columns[name] for name in dict.fromkeys(names)}
-    return ReadSpec(*times, source.partition, source.sequence, types, Interval(*source.event_time_range))
+    valid, zone = Interval(*source.event_time_range), definition.window.spec().zone
+    return ReadSpec(*times, source.partition, source.sequence, types, valid, zone)
 
 
 def reason_not_readable(definition: Definition, columns: Mapping[str, str]) -> str | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from backstream.eventtime.duplicates import Identity
 from backstream.eventtime.intervals import Interval
+from backstream.eventtime.time_zones import TimeZone
 from backstream.runs.manifest import StagedFile
 from backstream.source.arrival_index import BucketGrid
 from backstream.watermarks.firing_times import FiringTimes, WindowGrid
@@ -43,6 +44,7 @@ class ReadSpec:
 
     `types` are the Spark SQL types of the columns to read. `valid` is the half-open range of event times in which
     a record is readable.
+    With a `zone`, event times and intervals of them are local.
     """
 
     event_time: str
@@ -51,6 +53,7 @@ class ReadSpec:
     sequence: str | None
     types: Mapping[str, str]
     valid: Interval
+    zone: TimeZone | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -219,10 +219,10 @@ def _timeline(explanation: Explanation) -> WindowTimeline:
         dots=[
             Dot(
                 each.record.arrival_ms,
-                each.record.event_ms,
+                each.record.instant_ms,
                 each.fate,
-                f"{_words(each.fate)}: event {instant_text(each.record.event_ms)}, arrived "
-                f"{duration_text(each.record.arrival_ms - each.record.event_ms)} later",
+                f"{_words(each.fate)}: event {instant_text(each.record.instant_ms)}, arrived "
+                f"{duration_text(each.record.arrival_ms - each.record.instant_ms)} later",
             )
             for each in shown
         ],

@@ -15,9 +15,11 @@ from backstream.errors import ContractError, SpecError
 from backstream.eventtime.instants import utc_datetime
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import ONLY_PARTITION
+from backstream.eventtime.time_zones import TimeZone
 from backstream.quality.window_rows import times_to_ms
 from backstream.runs.input_files import reason_ignored
 from backstream.runs.plan import Plan
+from backstream.source.time_columns import list_local_ms
 
 CELL = ["source_partition", "window_start_ms"]
 """The columns that identify one cell: a source partition and a window."""
@@ -129,7 +131,12 @@ def _only_partition(candidates: Sequence[str], definition: Definition) -> str:
 
 def _event_time_range(plan: Plan, definition: Definition) -> Interval:
     """Return the event times that the windows of the range can contain."""
-    return Interval(plan.since_ms, plan.until_ms + definition.metric_windows.size_ms)
+    times, zone = Interval(plan.since_ms, plan.until_ms + definition.metric_windows.size_ms), _zone(definition)
+    return zone.instant_span(times) if zone else times
+
+
+def _zone(definition: Definition) -> TimeZone | None:
+    return definition.metric_windows.zone
 
 
 def _load_timetable(definition: Definition, expected: Expected, times: Interval) -> pd.DataFrame:
@@ -148,7 +155,7 @@ def _load_timetable(definition: Definition, expected: Expected, times: Interval)
         columns["source_partition"] = compute.field(expected.partition).cast("string")
     rows = timetable.to_table(columns=columns, filter=(event_time >= start) & (event_time < end)).to_pandas()
     events: pd.DataFrame = rows.rename(columns={"event_time": "event_time_ms"})
-    events["event_time_ms"] = times_to_ms(events["event_time_ms"])
+    events["event_time_ms"] = list_local_ms(_zone(definition), times_to_ms(events["event_time_ms"]).to_numpy())
     return events
 
 

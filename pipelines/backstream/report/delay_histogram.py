@@ -14,11 +14,12 @@ from backstream.definition.model import Definition
 from backstream.definition.result_sections import SessionWindow
 from backstream.errors import PlanError
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from backstream.eventtime.time_zones import find_zone
 from backstream.formatting import count_of, duration_words
 from backstream.report.run_context import DelayCounts
 from backstream.runs.plan import Plan
 from backstream.source.reader import READERS, scan_row_groups
-from backstream.source.time_columns import Longs, TimeColumn
+from backstream.source.time_columns import Longs, TimeColumn, list_local_ms
 from backstream.text import share_text
 
 _MAX_RECORDS = 20_000_000
@@ -53,11 +54,13 @@ def _column(expression: str, plan: Plan) -> TimeColumn:
 
 def _scan_delays_ms(path: str, times: Sequence[TimeColumn], plan: Plan) -> Longs:
     parts = [np.array([], dtype=np.int64)]
+    zone = find_zone(plan.definition["window"].get("time_zone"))
     for rows in scan_row_groups(path, [column.name for column in times]):
         complete = rows.drop_null()
         if complete.num_rows:
             event_ms, arrival_ms = (column.values_ms(complete[column.name]) for column in times)
-            is_inside = (event_ms >= plan.since_ms) & (event_ms < plan.until_ms)
+            local_ms = list_local_ms(zone, event_ms)
+            is_inside = (local_ms >= plan.since_ms) & (local_ms < plan.until_ms)
             parts.append((arrival_ms - event_ms)[is_inside])
     return np.concatenate(parts)
 

@@ -44,6 +44,8 @@ def describe_settings(plan: Plan, definition: Definition) -> tuple[tuple[str, st
             *_watermarks(definition),
             ("Allowed lateness", _lateness_text(definition)),
         ]
+    if zone := definition.window.spec().zone:
+        rows.insert(0, ("Time zone", f"{zone.name}, time-zone data {plan.time_zone_data}"))
     if plan.local_days:
         rows.insert(0, ("Requested range", plan.local_days.describe))
     return (

@@ -43,6 +43,7 @@ _OMITTED_IF_EMPTY = (
     "overrides",
     "gate_override",
     "local_days",
+    "time_zone_data",
     "columns",
     "absent",
     "ignored",
@@ -158,7 +159,8 @@ class Plan:
 
     `overrides` are the keys of the definition that this run overrides, with their values as a person writes them.
     `gate_override` is the reason to publish a result that fails the gate; empty: it is not published. `local_days`
-    are the requested days of a time zone; the range contains them all.
+    are the requested days of a time zone; the range contains them all. `time_zone_data` is the version of the
+    time-zone data by which windows in local time were cut.
 
     `columns` are the source columns of the definition, each with the Spark SQL type that holds its values in all
     files. `absent` lists the files without one of them, by column; the column is null there. `ignored` files are
@@ -197,6 +199,7 @@ class Plan:
     overrides: Mapping[str, str] = field(default_factory=dict)
     gate_override: str = ""
     local_days: LocalDays | None = None
+    time_zone_data: str = ""
     columns: Mapping[str, str] = field(default_factory=dict)
     absent: Mapping[str, FileList] = field(default_factory=dict)
     ignored: Mapping[str, FileList] = field(default_factory=dict)

@@ -39,7 +39,13 @@ def find_day_seals(
     if horizon_ms is None or definition.source.arrival_time is None:
         return []
     partitions = quality.named_partitions or None
-    rule = SealRule(horizon_ms, partitions, definition.watermark.idle_timeout, definition.idle_timeouts)
+    rule = SealRule(
+        horizon_ms,
+        partitions,
+        definition.watermark.idle_timeout,
+        definition.idle_timeouts,
+        definition.window.spec().zone,
+    )
     files = [file for file in inputs if file.rows]
     deliveries = _load_deliveries(files, definition, home)
     return seal_days(range(interval.start_ms, interval.end_ms, DAY_MS), deliveries, rule)

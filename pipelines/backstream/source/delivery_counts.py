@@ -12,14 +12,15 @@ from backstream.definition.model import Definition
 from backstream.definition.source_section import Source
 from backstream.eventtime.instants import DAY_MS
 from backstream.eventtime.records import ONLY_PARTITION
+from backstream.eventtime.time_zones import TimeZone
 from backstream.source.reader import scan_row_groups
-from backstream.source.time_columns import TimeColumn
+from backstream.source.time_columns import TimeColumn, list_local_ms
 
 _RECORDS = pa.schema([("partition", pa.string()), ("day_ms", pa.int64()), ("at_ms", pa.int64())])
 
 
 def count_deliveries(path: str, definition: Definition) -> list[list[Any]]:
-    """Return the number of readable records and their last arrival, per partition and UTC day of event time.
+    """Return the number of readable records and their last arrival, per partition and day of event time.
 
     Raises:
         UnreadableError: when the file is damaged.
@@ -29,21 +30,25 @@ def count_deliveries(path: str, definition: Definition) -> list[list[Any]]:
     event = TimeColumn.from_expression(source.event_time, "source.event_time")
     arrival = TimeColumn.from_expression(source.arrival_time or "", "source.arrival_time")
     names = sorted({event.name, arrival.name, *({source.partition} if source.partition else ())})
-    parts = [_readable_records(rows, source, event, arrival) for rows in scan_row_groups(path, names)]
+    zone = definition.window.spec().zone
+    parts = [_readable_records(rows, source, event, arrival, zone) for rows in scan_row_groups(path, names)]
     records = pa.concat_tables([_RECORDS.empty_table(), *parts])
     counts = records.group_by(["partition", "day_ms"]).aggregate([("at_ms", "count"), ("at_ms", "max")])
     columns = [counts[name].to_pylist() for name in ("partition", "day_ms", "at_ms_count", "at_ms_max")]
     return [list(row) for row in zip(*columns, strict=True)]
 
 
-def _readable_records(rows: pa.Table, source: Source, event: TimeColumn, arrival: TimeColumn) -> pa.Table:
+def _readable_records(
+    rows: pa.Table, source: Source, event: TimeColumn, arrival: TimeColumn, zone: TimeZone | None
+) -> pa.Table:
     """Return partition, day and arrival of the records without nulls and within the event time range."""
     for name in rows.column_names:
         rows = rows.filter(pc.is_valid(rows[name]))
     if not rows.num_rows:
         return _RECORDS.empty_table()
     event_ms, arrival_ms = event.values_ms(rows[event.name]), arrival.values_ms(rows[arrival.name])
-    columns = [_partitions(rows, source.partition), pa.array(event_ms // DAY_MS * DAY_MS), pa.array(arrival_ms)]
+    day_ms = list_local_ms(zone, event_ms) // DAY_MS * DAY_MS
+    columns = [_partitions(rows, source.partition), pa.array(day_ms), pa.array(arrival_ms)]
     return pa.table(columns, schema=_RECORDS).filter(pa.array(_is_in_range(event_ms, source.event_time_range)))
 
 

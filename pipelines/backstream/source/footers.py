@@ -6,13 +6,15 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backstream.definition.model import Definition
+from backstream.eventtime.intervals import Interval
 from backstream.eventtime.suspect_times import SuspectTimes, TimeCounts
+from backstream.eventtime.time_zones import TimeZone
 from backstream.runs.file_summaries import load_summary, write_summary
 from backstream.runs.home import Home
 from backstream.runs.plan import InputFile
@@ -73,10 +75,19 @@ def load_footers(files: SourceFiles, definition: Definition, home: Home) -> Sour
     if new.inputs or len(entries) < len(summary["files"]):
         write_summary(path, {"schemas": schemas, "files": entries, "times": times})
     in_order = [(file, entries[file]) for file in files.paths if file in entries]
-    inputs = tuple(InputFile(file, *values[2:]) for file, values in in_order)
+    zone = definition.window.spec().zone
+    inputs = tuple(_localize(InputFile(file, *values[2:]), zone) for file, values in in_order)
     numbers_in_order = tuple(values[1] for _, values in in_order)
     counted = {file: _to_times(counts) for file, counts in times.items()}
     return SourceFooters(inputs, new.damaged, numbers_in_order, tuple(schemas), counted)
+
+
+def _localize(file: InputFile, zone: TimeZone | None) -> InputFile:
+    """Return a file with its bounds of event times in the time of the windows."""
+    if zone is None or file.min_event_ms is None or file.max_event_ms is None:
+        return file
+    span = zone.local_span(Interval(file.min_event_ms, file.max_event_ms + 1))
+    return replace(file, min_event_ms=span.start_ms, max_event_ms=span.end_ms - 1)
 
 
 def _summary_name(definition: Definition) -> str:

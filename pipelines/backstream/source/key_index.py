@@ -23,7 +23,7 @@ from backstream.runs.home import Home
 from backstream.runs.plan import InputFile
 from backstream.source.raw_files import path_of_uri
 from backstream.source.reader import scan_row_groups
-from backstream.source.time_columns import TimeColumn
+from backstream.source.time_columns import TimeColumn, list_local_ms
 from backstream.storage.files import replace_file
 
 _VERSION = 2
@@ -153,6 +153,7 @@ def _group_by_slice(rows: pa.Table, definition: Definition, event_time: TimeColu
     keys = {f"key{number}": _decode_dictionary(rows[name]) for number, name in enumerate(definition.source.key)}
     if FILE in rows.column_names:
         keys[FILE] = rows[FILE].cast(pa.string())
+    at_ms = list_local_ms(definition.window.spec().zone, at_ms)
     slices = pa.array(np.floor_divide(at_ms - offset_ms, width_ms))
     records = pa.table({**keys, "slice": slices, "at_ms": pa.array(at_ms)}).filter(is_in_range)
     slices_by_key = records.group_by([*keys, "slice"]).aggregate(

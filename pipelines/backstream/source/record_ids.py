@@ -17,7 +17,7 @@ from backstream.definition.prepared_columns import FILE
 from backstream.eventtime.intervals import Interval
 from backstream.source.key_index import key_text, raw_paths_of
 from backstream.source.reader import scan_row_groups
-from backstream.source.time_columns import TimeColumn
+from backstream.source.time_columns import TimeColumn, list_local_ms
 
 _NULL, _SEPARATOR = "\x00", "\x1f"
 
@@ -120,7 +120,8 @@ class RecordIds:
             if usable.num_rows:
                 texts = [_to_text(usable[name]) for name in source.deduplicate_on]
                 ids = pc.binary_join_element_wise(*texts, _SEPARATOR)
-                at_ms = pa.array(event_time.values_ms(usable[event_time.name]), pa.int64())
+                zone = self.definition.window.spec().zone
+                at_ms = pa.array(list_local_ms(zone, event_time.values_ms(usable[event_time.name])), pa.int64())
                 yield ids, at_ms, [usable[name] for name in (*source.key, *more)]
 
 

@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 from backstream.chunks.group import ChunkGroup
 from backstream.definition import prepared_columns
 from backstream.eventtime.intervals import Interval
+from backstream.eventtime.time_zones import TimeZone
 from backstream.source.column_types import group_by_schema
 from backstream.spark import source
 from backstream.spark.schemas import (
@@ -50,14 +51,19 @@ class SparkGroup(ChunkGroup):
     @property
     def event_files(self) -> EventFiles:
         """The readable events of all inputs, with duplicates."""
-        return EventFiles(self.spark, self.plan.inputs, partial(_load_readable_events, self), self.plan.damaged)
+        return self.read_event_files(self.definition.window.spec().zone)
+
+    def read_event_files(self, zone: TimeZone | None) -> EventFiles:
+        """Return the readable events of all inputs with local times of a zone; None: with instants."""
+        read = partial(_load_readable_events, self, zone)
+        return EventFiles(self.spark, self.plan.inputs, read, self.plan.damaged)
 
     @property
     def reader(self) -> SparkReader:
         """Reads the events of the whole stream for its watermarks."""
         whole = self.whole_stream
         group = self if whole is None else SparkGroup.of(self.spark, whole)
-        return SparkReader(group.event_files, group.definition, group.schema)
+        return SparkReader(group.read_event_files(None), group.definition, group.schema)
 
     @cached_property
     def owned_interval(self) -> IntervalColumns:
@@ -74,10 +80,10 @@ class SparkGroup(ChunkGroup):
         return F.least(number, int64_literal(len(self.chunks) - 1)).cast("int")
 
 
-def _load_readable_events(group: SparkGroup, paths: Sequence[str]) -> DataFrame:
+def _load_readable_events(group: SparkGroup, zone: TimeZone | None, paths: Sequence[str]) -> DataFrame:
     """Return the normalized events of some input files, without unreadable records."""
     rows = source.load_files(group.spark, paths, group.schema)
-    return rows.transform(source.normalize_events(group.definition)).where(F.col(source.REASON).isNull())
+    return rows.transform(source.normalize_events(group.definition, zone)).where(F.col(source.REASON).isNull())
 
 
 class ChunkRecords(NamedTuple):
@@ -116,7 +122,7 @@ def load_records(group: SparkGroup, interval: Interval) -> ChunkRecords:
     is_within = source.is_in_chunk(group.spark, interval, group.owned_files)
     scanned = (
         source.load_files(group.spark, paths, group.schema)
-        .transform(source.normalize_events(group.definition))
+        .transform(source.normalize_events(group.definition, group.definition.window.spec().zone))
         .transform(source.add_position if identity.columns else source.add_file)
         .withColumns({CHUNK: _owning_chunk(group), _IS_OWNED: is_within})
     )

@@ -27,7 +27,9 @@ from backstream.errors import ContractError
 from backstream.eventtime.duplicates import Identity, Kept, RecordGap
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import ONLY_PARTITION
+from backstream.eventtime.time_zones import TimeZone
 from backstream.eventtime.windows import Session
+from backstream.native.sql import local_time
 from backstream.runs.plan import InputFile
 from backstream.source.column_types import quote_column, reason_not_a_time
 from backstream.spark.schemas import (
@@ -52,6 +54,9 @@ MARKER = "marker_ms"
 """The column with the watermark that a record carries if watermarks are punctuated; null for none."""
 WRITTEN_EVENT_TIME = "written_event_time"
 WRITTEN_ARRIVAL_TIME = "written_arrival_time"
+
+INSTANT = "event_instant_ms"
+"""The column of the instant of an event, if event times are local."""
 
 _WILDCARD = re.compile(r"[{}\[\]*?\\]")
 """Characters that Spark would expand as wildcards."""
@@ -92,8 +97,12 @@ def add_record(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
     return rows.withColumn(RECORD, F.coalesce(F.col(prepared_columns.RECORD), record) if is_prepared else record)
 
 
-def normalize_events(definition: Definition) -> Step:
+def normalize_events(definition: Definition, zone: TimeZone | None = None) -> Step:
     """Add event and arrival time in ms, partition, sequence, the columns of a run, and a reason if unreadable.
+
+    Args:
+        definition: the definition of an event.
+        zone: the time zone of event times; None: they are instants.
 
     Raises:
         ContractError: when the type of a time column isn't a time.
@@ -124,7 +133,12 @@ def normalize_events(definition: Definition) -> Step:
         is_prepared = prepared_columns.REASON in rows.columns
         kept_columns = [F.col(quote_column(name)) if is_prepared else _require_utf8(rows, name) for name in names]
         columns[REASON] = _first_of(rows, prepared_columns.REASON, _reason(source, columns))
-        return rows.select(*(column.alias(name) for name, column in columns.items()), *kept_columns)
+        events = rows.select(*(column.alias(name) for name, column in columns.items()), *kept_columns)
+        if zone is None:
+            return events
+        near = zone.around(zone.local_span(Interval(*source.event_time_range)))
+        local = {INSTANT: F.col("event_time_ms"), "event_time_ms": F.expr(local_time(near, "event_time_ms"))}
+        return events.withColumns(local)
 
     return step
 
@@ -242,10 +256,10 @@ def mark_duplicates(identity: Identity) -> Step:
     ids = [F.col(quote_column(name)) for name in identity.columns]
     has_id = F.col(REASON).isNull() & reduce(Column.__or__, (each.isNotNull() for each in ids))
     # Events that have no copies are divided by event time, so that no task gets all of them.
-    alone_ms = F.when(~has_id, F.col("event_time_ms")) if identity.within_ms else F.col("event_time_ms")
-    same = Window.partitionBy(has_id, alone_ms, *ids)
 
     def step(events: DataFrame) -> DataFrame:
+        at_ms = F.col(INSTANT if INSTANT in events.columns else "event_time_ms")
+        same = Window.partitionBy(has_id, F.when(~has_id, at_ms) if identity.within_ms else at_ms, *ids)
         in_order = same.orderBy(*_order_of_copies(events, identity.keep))
         number = F.row_number().over(in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow))
         placed = events.withColumn(_PLACE, number)

@@ -21,10 +21,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from backstream.errors import SpecError
-from backstream.eventtime.instants import MAX_MS, MIN_MS
+from backstream.eventtime.instants import HOUR_MS, MAX_MS, MIN_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import SourceClock
 from backstream.eventtime.windows import FixedWindow
+from backstream.source.time_columns import list_local_ms
+from backstream.watermarks.local_times import list_triggers_ms
 from backstream.watermarks.timeline import Longs, WatermarkTimeline
 
 _MAX_LISTED_WINDOWS = 100_000
@@ -154,10 +156,10 @@ class FiringTimes:
             SpecError: when too many windows have positions of their own.
         """
         numbers = _list_stretches(timeline, grid, allowed_lateness_ms, needed)
-        max_ms = grid.list_ends_ms(numbers) - 1
+        trigger_ms = list_triggers_ms(grid.window.zone, grid.list_ends_ms(numbers))
         # If the sum exceeds 64 bits, only +inf removes the window.
-        cleanup_ms = np.where(max_ms > MAX_MS - allowed_lateness_ms, MAX_MS, max_ms + allowed_lateness_ms)
-        fired, cleaned_up = (_find_positions(timeline, at_ms, clock) for at_ms in (max_ms, cleanup_ms))
+        cleanup_ms = np.where(trigger_ms > MAX_MS - allowed_lateness_ms, MAX_MS, trigger_ms + allowed_lateness_ms)
+        fired, cleaned_up = (_find_positions(timeline, at_ms, clock) for at_ms in (trigger_ms, cleanup_ms))
         return cls(grid, numbers, fired, cleaned_up, timeline.is_final)
 
     @property
@@ -201,8 +203,15 @@ def _list_stretches(
     # The first window that a watermark does not reach. A watermark near the limits of 64 bits is beyond the grid.
     bound_ms = MAX_MS // 4
     reached_ms = timeline.watermark_ms.clip(-bound_ms, bound_ms)
-    lateness_ms = min(allowed_lateness_ms, bound_ms)
-    changes = ((reached_ms + 1 - late_ms - grid.first_end_ms) // grid.step_ms + 1 for late_ms in (0, lateness_ms))
+    lateness_ms, zone = min(allowed_lateness_ms, bound_ms), grid.window.zone
+    local_ms = (list_local_ms(zone, reached_ms - late_ms) for late_ms in (0, lateness_ms))
+    changes = [(reached_ms + 1 - grid.first_end_ms) // grid.step_ms + 1 for reached_ms in local_ms]
+    if zone and grid.count:
+        # Around a change of clocks, a window may fire with a later one, or before it.
+        for at_ms in zone.around(grid.span(range(grid.count))).changes_ms:
+            near = Interval(zone.local_ms(at_ms - 1) - 3 * HOUR_MS, zone.local_ms(at_ms) + 3 * HOUR_MS)
+            numbers = grid.find_numbers(near)
+            changes.append(np.arange(numbers.start, numbers.stop + 1, dtype=np.int64))
     return grid.list_stretches(*changes)
 
 

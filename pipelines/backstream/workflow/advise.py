@@ -176,6 +176,12 @@ def _fixed_window(definition: Definition, place: str) -> FixedWindow:
             "  the sessions of a record depend on the records before it, and therefore on the delay"
         )
         raise SpecError(msg)
+    if window.zone:
+        msg = (
+            f"cannot advise on {definition.name}: its windows are in local time ({place}, window.time_zone)\n"
+            "  the delay that a window needs depends on the change of the clocks in it"
+        )
+        raise SpecError(msg)
     if definition.watermark.job_logs:
         msg = (
             f"cannot advise on {definition.name}: it replays a job of Structured Streaming ({place})\n"

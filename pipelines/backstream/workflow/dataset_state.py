@@ -45,7 +45,7 @@ def refresh_dataset_state(definition_path: Path, home: Home, known: Staleness | 
     files = _try(problems, lambda: _load_source(definition, definition_path, home))
     inputs = files.inputs if files else ()
     problems += [f"cannot read input file {file.path}: {file.reason}" for file in files.damaged] if files else []
-    allowed = Interval(*definition.source.event_time_range)
+    allowed = definition.valid_times
     span = _find_days_of_events(inputs, allowed)
     seals = _try(problems, lambda: find_day_seals(definition, inputs, span, home)) if span else None
     staleness = known or (_try(problems, lambda: find_stale_days(definition_path, home)) if inputs else None)

@@ -12,6 +12,7 @@ from typing import Any
 from backstream.definition.model import Definition
 from backstream.eventtime.instants import duration_text, epoch_ms, instant_text
 from backstream.eventtime.records import Fate
+from backstream.eventtime.windows import describe_window
 from backstream.lake.ledger import RunRow
 from backstream.native.raw_input import Target
 from backstream.runs.plan import Mode, Plan
@@ -151,8 +152,8 @@ def sample_records(records: Sequence[ExplainedRecord], limit: int) -> list[Expla
 def _head(found: Explanation, style: Style) -> Iterator[str]:
     window = found.target.window
     key = "  ".join(f"{name}={_text(value)}" for name, value in found.key.items())
-    end = instant_text(window.end_ms)
-    yield f"{found.plan.dataset}  {instant_text(window.start_ms)} to {end}" + (f"  {key}" if key else "")
+    spec = found.definition.window.spec()
+    yield f"{found.plan.dataset}  {describe_window(spec, window)}" + (f"  {key}" if key else "")
     yield f"published         {row_text(found)}"
     if found.is_confirmed:
         what = "has no row either" if found.row is None else "computes the same row"
@@ -186,8 +187,8 @@ def list_record_rows(found: Explanation, limit: int) -> Iterator[Sequence[str]]:
     yield ["arrival", "event time", "lag", *partition, *watermark, "fate", *shown]
     for each in sample_records(found.recomputed.records, limit):
         record = each.record
-        cells = [instant_text(record.arrival_ms), instant_text(record.event_ms)]
-        cells.append(duration_text(record.arrival_ms - record.event_ms))
+        cells = [instant_text(record.arrival_ms), instant_text(record.instant_ms)]
+        cells.append(duration_text(record.arrival_ms - record.instant_ms))
         cells += [visible_line(record.source_partition)] if partition else []
         cells += [instant_text(each.watermark_ms)] if watermark and each.watermark_ms is not None else []
         yield [*cells, each.fate.replace("_", " "), *(_text(record.values[name]) for name in shown)]
@@ -241,7 +242,7 @@ def _record_json(each: ExplainedRecord) -> dict[str, Any]:
     record = each.record
     return {
         "arrival_time": instant_text(record.arrival_ms),
-        "event_time": instant_text(record.event_ms),
+        "event_time": instant_text(record.instant_ms),
         "source_partition": record.source_partition,
         "arrival_seq": record.arrival_seq,
         "watermark": None if each.watermark_ms is None else instant_text(each.watermark_ms),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from backstream import __version__
-from backstream.errors import LedgerError, SpecError
+from backstream.errors import LedgerError, PlanError, SpecError
 from backstream.eventtime.instants import SECOND_MS, instant_ms
 from backstream.eventtime.intervals import Interval
 from backstream.lake import snapshots
@@ -48,6 +48,8 @@ class DatasetRows:
 
     state: snapshots.TableState | None
     days: Iterator[pa.Table]
+    time_zone: str | None = None
+    """The time zone of the windows; None: UTC."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +86,16 @@ def load_dataset_rows(
     with open_catalog_for_writing(home) as catalog:
         table = load_table(catalog, dataset)
         state = snapshots.current_state(table) if when is None else _find_state(home, dataset, table, when)
-        yield DatasetRows(
-            state, scan_rows_by_day(table, interval, state.snapshot_id, limit) if state else iter(())
-        )
+        days = scan_rows_by_day(table, interval, state.snapshot_id, limit) if state else iter(())
+        yield DatasetRows(state, days, _find_time_zone(home, state))
+
+
+def _find_time_zone(home: Home, state: snapshots.TableState | None) -> str | None:
+    """Return the time zone of the windows of the run that made a state."""
+    folder = Runs(home).find(state.run_id) if state and state.run_id else None
+    with suppress(PlanError):  # of another version of backstream
+        return Plan.read(folder.plan).definition["window"].get("time_zone") if folder else None
+    return None
 
 
 def diff_run(home: Home, run_id: str, limit: int) -> RunDifference:

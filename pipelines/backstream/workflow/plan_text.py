@@ -13,11 +13,13 @@ from backstream.runs.plan import Plan
 def plan_text(planned: Plan) -> str:
     """Return the plan as text: its range, its engine, its input, and a line per chunk."""
     definition = parse_definition(planned.definition, f"plan {planned.run_id}")
+    zone = definition.window.spec().zone
     whole = holistic_aggregates(definition)
     cost = ["computed from all records of each window, on Spark: " + ", ".join(whole)] if whole else []
     lines = [
         f"{planned.dataset}  {planned.range}  {planned.mode}, arrival order {planned.arrival_order}",
         f"run {planned.run_id}, plan {planned.location}",
+        *([f"time zone {zone.name}, time-zone data {planned.time_zone_data}: all days are local"] if zone else []),
         f"engine {describe_engine(definition, planned.columns)}",
         *cost,
         *(f"{label.lower()}: {text}" for label, text in describe_inputs(planned)),

@@ -29,6 +29,7 @@ from backstream.spark.watermarks.join import add_watermarks
 from backstream.spark.windows import aggregation
 from backstream.spark.windows.aggregation import WINDOW
 from backstream.spark.windows.fate_counts import IN_A_WINDOW, FateCounts, count_fates
+from backstream.watermarks.local_times import localize_watermarks
 from backstream.watermarks.timeline import WatermarkTimeline
 
 _IS_OWNED = "is_owned"
@@ -69,7 +70,9 @@ class SessionWindows:
             may_be=partial(_may_hold, group),
         )
         span = Interval(min(halo.start_ms, owned.start_ms), halo.end_ms)
-        timeline = load_timeline(group, span, group.reader) if group.is_replay else None
+        timeline = None
+        if group.is_replay:
+            timeline = localize_watermarks(load_timeline(group, span, group.reader), window.zone)
         return cls(group, window, span, timeline, keep)
 
     @cached_property

@@ -18,6 +18,7 @@ from backstream.definition.model import Definition
 from backstream.errors import BackstreamError
 from backstream.eventtime.instants import MAX_MS
 from backstream.eventtime.records import Record, SourceClock
+from backstream.eventtime.stream_replay import localize
 from backstream.eventtime.union import complete_partitions
 from backstream.eventtime.watermark_sources import compute_watermarks
 from backstream.eventtime.watermarks import WatermarkEvent, Watermarks
@@ -245,14 +246,15 @@ def _fire(
     """Return the complete windows of the sample, and the fates of its records in a replay of the sample."""
     window, allowed_ms = definition.window.spec(), definition.lateness.allowed
     complete = Watermarks([WatermarkEvent(MAX_MS, len(records) - 1, 0)]) if records else Watermarks()
-    results = fire_windows(records, complete, window, allowed_ms)
+    local = localize(records, window)
+    results = fire_windows(local, complete, window, allowed_ms)
     if definition.source.arrival_time is None or not records:
         return results, {}, ""
     emission = definition.emission.with_partitions(partitions)
     clock = SourceClock(records[0].arrival_time_ms, emission.tick_ms, records[-1].arrival_time_ms)
     try:
         watermarks = compute_watermarks(records, emission, clock, range(len(partitions)))
-        fates = Counter(fate.value for fate in fire_windows(records, watermarks, window, allowed_ms).fates)
+        fates = Counter(fate.value for fate in fire_windows(local, watermarks, window, allowed_ms).fates)
     except BackstreamError as error:
         return results, {}, f"the sample cannot be replayed: {error}"
     return results, fates, ""

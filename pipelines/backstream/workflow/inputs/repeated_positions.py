@@ -28,7 +28,7 @@ from backstream.eventtime.records import ONLY_PARTITION
 from backstream.quality.evidence import MAX_EXAMPLES, RepeatedPosition, RepeatedPositions
 from backstream.runs.plan import InputFile, Plan
 from backstream.source.reader import READERS
-from backstream.source.time_columns import Longs, TimeColumn
+from backstream.source.time_columns import Longs, TimeColumn, list_local_ms
 from backstream.storage.stores import Stores, is_in_store
 
 _Bools = npt.NDArray[np.bool_]
@@ -119,7 +119,7 @@ class _Reader:
         event_ms = np.zeros(rows.num_rows, dtype=np.int64)
         if event and event.name in rows.column_names:
             rows = _remove_nulls(rows, event.name)
-            event_ms = event.values_ms(rows[event.name])
+            event_ms = list_local_ms(self.definition.window.spec().zone, event.values_ms(rows[event.name]))
             is_inside = (event_ms >= self.interval.start_ms) & (event_ms < self.interval.end_ms)
             rows, event_ms = rows.filter(pa.array(is_inside)), event_ms[is_inside]
         sequences = np.asarray(rows[str(source.sequence)].to_numpy(), dtype=np.int64)

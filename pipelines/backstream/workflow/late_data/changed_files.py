@@ -18,6 +18,7 @@ from backstream.definition.source_section import Source
 from backstream.eventtime.instants import DAY_MS, MAX_MS, MIN_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.stale_windows import ChangedRecords, ChangeKind, slice_ms
+from backstream.eventtime.time_zones import TimeZone
 from backstream.runs.plan import InputFile
 from backstream.source.key_index import KeyIndex, KeySlice
 from backstream.source.raw_contents import RawContents
@@ -186,8 +187,16 @@ class InputComparison:
     _contents: dict[BatchPlace, RawContents | None] = field(default_factory=dict)
     _changes: dict[tuple[frozenset[Any], ...], BatchChanges] = field(default_factory=dict)
 
-    def compare(self, files: InputDifference, reach: Interval | None) -> ChangedFiles:
-        """Return the changed files that may hold events of an interval; None: any event."""
+    def compare(
+        self, files: InputDifference, reach: Interval | None, zone: TimeZone | None = None
+    ) -> ChangedFiles:
+        """Return the changed files that may hold events of an interval; None: any event.
+
+        Args:
+            files: the files that differ.
+            reach: the interval, in local time with a zone.
+            zone: the time zone of the windows.
+        """
         near = files.sides(reach)
         unknown = next((file.path for file in near[0] if self._is_unknown(file)), None)
         before, after = (self._load_contents(side) for side in near)
@@ -204,7 +213,13 @@ class InputComparison:
         changed = [
             replace(file, slices=slices)
             for file in batches.files
-            if (slices := tuple(each for each in file.slices if reach is None or _overlaps(each, reach)))
+            if (
+                slices := tuple(
+                    each
+                    for each in (_localize(each, zone) for each in file.slices)
+                    if reach is None or _overlaps(each, reach)
+                )
+            )
         ]
         paths = {file.path for file in changed}
         return ChangedFiles(
@@ -285,6 +300,14 @@ class InputComparison:
             UserFile(file, copied.get(file.path) or RawFile(file.path, file.size_bytes, file.modified_ms))
             for file in plain
         ]
+
+
+def _localize(change: SliceChange, zone: TimeZone | None) -> SliceChange:
+    """Return a slice in the time of the windows; around a change of the clocks, it may be longer than before."""
+    if zone is None:
+        return change
+    local = zone.local_span(Interval(change.start_ms, change.end_ms))
+    return change._replace(start_ms=local.start_ms, end_ms=local.end_ms)
 
 
 def _overlaps(change: SliceChange, reach: Interval) -> bool:

@@ -154,12 +154,12 @@ def _find_missing_days(definition_path: Path, home: Home, until_ms: int | None =
     if not published:
         return _MissingDays(())
     end_ms = max(row.until_ms for row in published) if until_ms is None else until_ms
-    end_ms = min(end_ms, definition.source.event_time_range[1])
+    end_ms = min(end_ms, definition.valid_times.end_ms)
     newest = {day: row for row in reversed(rows) for day in range(row.since_ms, row.until_ms, DAY_MS)}
     covered = {day for row in published for day in range(row.since_ms, row.until_ms, DAY_MS)}
     days = [day for day in range(min(row.since_ms for row in published), end_ms, DAY_MS) if day not in covered]
     inputs = _load_inputs(definition, definition_path, home) if days else ()
-    days = _keep_days_of_events(days, find_event_span(inputs, Interval(*definition.source.event_time_range)))
+    days = _keep_days_of_events(days, find_event_span(inputs, definition.valid_times))
     refused = {day for day in days if day in newest and newest[day].status is RunStatus.REFUSED}
     unsealed = _find_unsealed_days(definition, inputs, home, [day for day in days if day not in refused])
     wanted = [day for day in days if day not in refused and day not in unsealed]

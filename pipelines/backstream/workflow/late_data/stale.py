@@ -218,7 +218,7 @@ def _find_run_changes(dataset: _Dataset, run_id: str, days: set[int]) -> _RunCha
     others = difference.others() if definition.source.deduplicate_on else []
     copies = _find_copies_reach(definition, difference, others)
     reach = _reach(definition, days, copies)
-    files = dataset.comparison.compare(difference, reach)
+    files = dataset.comparison.compare(difference, reach, definition.window.spec().zone)
     windows: tuple[_StaleWindowOfDay, ...] = ()
     reasons: tuple[_StaleReason, ...] = ()
     if files.unknown:

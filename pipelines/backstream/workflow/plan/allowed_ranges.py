@@ -42,7 +42,7 @@ def require_possible_range(definition_path: Path, interval: Interval, home: Home
             require_range(definition, interval, span, place, home)
             return
     source = load_footers(list_source_files(definition.source, place), definition, home)
-    allowed = Interval(*definition.source.event_time_range)
+    allowed = definition.valid_times
     # A damaged file may hold any event: the planner knows more about it and reports what to do.
     events = None if source.damaged else find_event_span(source.inputs, allowed)
     require_range(definition, interval, events, place, home)
@@ -59,7 +59,7 @@ def is_possible_range(definition_path: Path, interval: Interval, home: Home) -> 
 
 def find_possible_days(definition: Definition) -> Interval:
     """Return the UTC days that may be run now, independent of the events."""
-    allowed = Interval(*definition.source.event_time_range)
+    allowed = definition.valid_times
     return SourceSpan(definition.name, "", allowed).days(int(time.time() * SECOND_MS))
 
 
@@ -76,7 +76,7 @@ def require_range(
     Raises:
         RangeError: when the range can have no event.
     """
-    allowed = Interval(*definition.source.event_time_range)
+    allowed = definition.valid_times
     source = SourceSpan(definition.name, where, allowed, events, notes, definition.backfill.chunk)
     now_ms = int(time.time() * SECOND_MS)
     try:

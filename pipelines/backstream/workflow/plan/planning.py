@@ -15,9 +15,10 @@ from backstream.definition.loader import (
 )
 from backstream.definition.prepared import reads_prepared_files
 from backstream.definition.source_section import Source
-from backstream.errors import PlanError
-from backstream.eventtime.intervals import Interval, backfill_range, require_range_of_days
+from backstream.errors import PlanError, SpecError
+from backstream.eventtime.intervals import LocalDays, backfill_range, require_range_of_days
 from backstream.eventtime.seals import DaySeal
+from backstream.eventtime.time_zones import TZDATA_VERSION
 from backstream.eventtime.windows import Session
 from backstream.lake.publication.ownership import TableOwner
 from backstream.native.supported import require_engine
@@ -99,11 +100,27 @@ def compose_plan(request: PlanRequest) -> Plan:
     require_stored_source(resolve_raw_paths(overridden, request.home), request.home, str(request.definition))
     definition = resolve_paths(overridden, request.home)
     scope = RunScope(definition, overridden, mode, interval, str(request.definition), request.home)
+    _require_one_time_zone(scope, request.local_days)
     require_valid_suite(definition.quality.suite, request.home.sound_suites)
     require_prepared(definition.source, needed_times(interval, definition, mode), scope.place)
     source = _load_source(scope)
     _require_plannable_range(scope, source)
     return _to_plan(request, scope, source, written.definition_hash)
+
+
+def _require_one_time_zone(scope: RunScope, local_days: LocalDays | None) -> None:
+    """Check that the days of a range are those of the windows.
+
+    Raises:
+        SpecError: when the range has the days of a time zone, and the windows have another local time.
+    """
+    zone = scope.definition.window.spec().zone
+    if zone and local_days:
+        msg = (
+            f"cannot plan {local_days}: days of {scope.definition.name} are days in {zone.name}"
+            f" ({scope.place}, window.time_zone)\n\nhint: leave the time zone of the range out"
+        )
+        raise SpecError(msg)
 
 
 def _to_plan(request: PlanRequest, scope: RunScope, source: _RunSource, definition_hash: str) -> Plan:
@@ -139,6 +156,7 @@ def _to_plan(request: PlanRequest, scope: RunScope, source: _RunSource, definiti
         overrides=dict(request.overrides),
         gate_override=request.gate_override,
         local_days=request.local_days,
+        time_zone_data=TZDATA_VERSION if definition.window.spec().zone else "",
         columns=source.columns.types,
         absent=source.columns.absent,
         ignored=source.listed.ignored or prepared.listing.ignored,
@@ -190,7 +208,7 @@ def _load_index(scope: RunScope, inputs: Sequence[InputFile]) -> ArrivalIndex:
     """Return the index that earlier runs wrote; empty before the first run, and if the definition has no index."""
     definition = scope.definition
     window, emission = definition.window.spec(), definition.emission
-    if isinstance(window, Session) or scope.mode is Mode.RECOMPUTE or not emission.is_in_index:
+    if isinstance(window, Session) or scope.mode is Mode.RECOMPUTE or not definition.is_in_index:
         return ArrivalIndex.empty()
     buckets = BucketGrid.from_window(window, emission, definition.lateness.allowed)
     folder = IndexFolder.from_source(scope.home.path, definition.name, definition.read_by, buckets)
@@ -200,7 +218,7 @@ def _load_index(scope: RunScope, inputs: Sequence[InputFile]) -> ArrivalIndex:
 def _require_plannable_range(scope: RunScope, source: _RunSource) -> None:
     """Check that the range can have events, and that one plan can hold its chunks."""
     definition = scope.definition
-    allowed = Interval(*definition.source.event_time_range)
+    allowed = definition.valid_times
     events = find_event_span(source.inputs, allowed, source.index.spans())
     notes = tuple(map(str, source.implausible))
     require_range(definition, scope.interval, events, scope.place, scope.home, notes)

@@ -39,7 +39,7 @@ _LAYOUT = "tables"
 def needed_span(definition: Definition, plan: Plan) -> Interval:
     """Return the event times that the rows of a plan depend on; sessions and processes have no fixed reach."""
     if isinstance(definition.window.spec(), Session) or definition.process:
-        return Interval(*definition.source.event_time_range)
+        return definition.valid_times
     return Interval(plan.chunks[0].start_ms, max(chunk.halo_end_ms for chunk in plan.chunks))
 
 

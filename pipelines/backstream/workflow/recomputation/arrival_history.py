@@ -182,7 +182,7 @@ class ArrivalHistory:
         self, records: Sequence[RawRecord], arrivals: pa.Table | None, detailed: Collection[int], *, is_upper: bool
     ) -> OwnWatermarks:
         """Run the reference engine over summaries, arrivals of some buckets, and the own records."""
-        entries = [(*record.place, 0, record.event_ms, number) for number, record in enumerate(records)]
+        entries = [(*record.place, 0, record.instant_ms, number) for number, record in enumerate(records)]
         entries += self._summary_entries(detailed, is_upper=is_upper)
         entries += self._arrival_entries(records, arrivals)
         entries.sort()
@@ -219,7 +219,7 @@ class ArrivalHistory:
         own: dict[tuple[int, int, str, int], int] = defaultdict(int)
         if not self._emission.is_by_tick:
             for record in records:
-                own[*record.place, record.event_ms] += 1
+                own[*record.place, record.instant_ms] += 1
         columns = ("arrival_ms", "arrival_seq", "source_partition", "event_ms")
         for place in zip(*(arrivals[name].to_pylist() for name in columns), strict=True):
             if own[place]:
@@ -236,7 +236,7 @@ def _load_index(raw: RawInput) -> pa.Table | None:
     """Return the summary of all files of the plan from the arrival index; None if it lacks a file."""
     plan, definition = raw.plan, raw.definition
     window, emission = definition.window.spec(), definition.emission
-    if isinstance(window, Session) or not emission.is_in_index:
+    if isinstance(window, Session) or not definition.is_in_index:
         return None
     grid = BucketGrid.from_window(window, emission, definition.lateness.allowed)
     folder = IndexFolder.from_source(plan.home.path, definition.name, definition.read_by, grid)

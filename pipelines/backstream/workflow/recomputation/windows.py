@@ -89,9 +89,9 @@ def recompute_windows(
     if raw.definition.marker is not None:
         msg = f"cannot recompute {raw.definition.name}: only Spark can evaluate watermark.marker"
         raise PlanError(msg)
-    lateness_ms = raw.definition.lateness.allowed
-    ends_ms = set() if is_sample else {target.window.max_timestamp_ms for target in targets}
-    targets_ms = ends_ms | {end_ms + lateness_ms for end_ms in ends_ms}
+    window, lateness_ms = raw.definition.window.spec(), raw.definition.lateness.allowed
+    triggers_ms = set() if is_sample else {window.trigger_ms(target.window.end_ms) for target in targets}
+    targets_ms = triggers_ms | {trigger_ms + lateness_ms for trigger_ms in triggers_ms}
     together = sorted({record: None for records in groups for record in map(_Placed, records)})
     numbers = {placed: number for number, placed in enumerate(together)}
     history = ArrivalHistory(raw, len(together) if is_sample else None)
@@ -233,13 +233,13 @@ def _recompute(
         if replay is None
         else [replay.stream.in_force_ms[number] for number in replay.numbers]
     )
-    end_ms = target.window.max_timestamp_ms
+    trigger_ms = window.trigger_ms(target.window.end_ms)
     reaching = (
         [None, None]
         if replay is None
         else [
             None if (at_ms := replay.stream.reaching_ms(limit)) == MAX_MS else at_ms
-            for limit in (end_ms, end_ms + lateness_ms)
+            for limit in (trigger_ms, trigger_ms + lateness_ms)
         ]
     )
     return RecomputedWindow(
@@ -257,12 +257,10 @@ def _recompute(
 
 def _thresholds(records: Sequence[Record], window: Any, lateness_ms: int) -> set[int]:
     """Return all event times with which the operator compares a watermark."""
-    ends_ms = {each.max_timestamp_ms for record in records for each in window.assign(record.event_time_ms)}
-    return (
-        ends_ms
-        | {end_ms + lateness_ms for end_ms in ends_ms}
-        | {record.event_time_ms + lateness_ms for record in records}
-    )
+    ends_ms = {each.end_ms for record in records for each in window.assign(record.event_time_ms)}
+    triggers_ms = {window.trigger_ms(end_ms) for end_ms in ends_ms}
+    alone_ms = {window.trigger_ms(record.event_time_ms + 1) for record in records}
+    return triggers_ms | {trigger_ms + lateness_ms for trigger_ms in triggers_ms | alone_ms}
 
 
 def _published_records(
