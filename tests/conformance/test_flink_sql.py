@@ -58,7 +58,6 @@ def test_a_run_on_spark_agrees_with_flink_sql(spark: SparkSession) -> None:
     [
         ("top", {"of": "records", "n": 1}, "top-N of windows"),
         ("time_zone", "Europe/Berlin", "windows in local time"),
-        ("join", {"type": "inner"}, "joins of streams"),
     ],
 )
 def test_a_case_that_no_definition_can_say_is_counted_with_its_reason(

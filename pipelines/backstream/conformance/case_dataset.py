@@ -105,6 +105,8 @@ def _require_expressible(case: Case) -> None:
 
 
 def _list_obstacles(case: Case) -> Iterator[str]:
+    if case.join:
+        yield "joins of streams"
     if not case.records:
         yield "no records"
     times_ms = [time_ms for record in case.records for time_ms in (record.event_time_ms, record.arrival_time_ms)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,10 @@ from typing import Any
 from backstream.conformance.repeating_timers import RepeatingTimers
 from backstream.errors import BackstreamError, SpecError
 from backstream.eventtime.emission import Emission, EmissionModel, Topology
+from backstream.eventtime.instants import DAY_MS
+from backstream.eventtime.joins.interval_join import JoinBounds
+from backstream.eventtime.joins.operator import JoinType, match_all
+from backstream.eventtime.joins.spec import JoinKind, JoinSemantics, JoinSpec
 from backstream.eventtime.records import Record, SourceClock
 from backstream.eventtime.union import UnionSource
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
@@ -29,8 +33,10 @@ _KINDS = {
     "sql": StrategyKind.FLINK_SQL,
 }
 
-_NOT_YET = {"top": "top-N of windows", "time_zone": "windows in local time", "join": "joins of streams"}
+_NOT_YET = {"top": "top-N of windows", "time_zone": "windows in local time"}
 """The parts of a case that no definition can say."""
+_CONDITION = "left.value < right.value"
+"""The condition of recorded joins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,7 @@ class Case:
     window: WindowSpec
     allowed_lateness_ms: int
     timers: RepeatingTimers | None = None
+    join: JoinSpec | None = None
 
 
 Pairs = Mapping[str, tuple[Any, Any]]
@@ -112,9 +119,34 @@ def parse_case(case: Mapping[str, Any]) -> Case:
         partitions=tuple(range(partitions)),
         emission=_parse_emission(case, interval_ms),
         clock=SourceClock(start_ms, interval_ms, end_ms),
-        window=_parse_window(case["window"]),
+        window=_parse_window(case["window"]) if "window" in case else Tumbling(DAY_MS),
         allowed_lateness_ms=lateness_ms,
         timers=_parse_timers(case.get("timers")),
+        join=_parse_join(case) if "join" in case else None,
+    )
+
+
+def _parse_join(case: Mapping[str, Any]) -> JoinSpec:
+    join = case["join"]
+    if join.get("condition", _CONDITION) != _CONDITION:
+        msg = f"join condition {join['condition']!r}"
+        raise UnsupportedCaseError(msg)
+    if join["kind"] not in set(JoinKind):
+        msg = f"join kind {join['kind']!r}"
+        raise UnsupportedCaseError(msg)
+    bounds = None
+    if join["kind"] == JoinKind.INTERVAL:
+        bounds = JoinBounds(
+            join["lower_ms"] + join.get("lower_exclusive", False),
+            join["upper_ms"] - join.get("upper_exclusive", False),
+        )
+    return JoinSpec(
+        JoinKind(join["kind"]),
+        # The function of `coGroup` gets both lists, so it can emit every row.
+        JoinType.FULL if join["type"] == "cogroup" else JoinType(join["type"]),
+        JoinSemantics.FLINK_SQL if "sql" in case else JoinSemantics.FLINK_DATASTREAM,
+        bounds,
+        (lambda left, right: left.value < right.value) if "condition" in join else match_all,
     )
 
 
@@ -123,13 +155,14 @@ def _parse_emission(case: Mapping[str, Any], interval_ms: int) -> Emission:
         msg = "watermarks of Flink SQL that an operator of its plan makes"
         raise UnsupportedCaseError(msg)
     drops_finished = case.get("partition_end") == "release"
-    if case.get("topology") == "union":
+    if case.get("topology") in ("union", "two_inputs"):
         # The partitions of a recording have numbers, so the sources have numbers as names.
         sources = [
             UnionSource(str(number), _parse_strategy(source["strategy"], interval_ms), tuple(source["partitions"]))
             for number, source in enumerate(case["sources"])
         ]
-        return Emission.from_sources(sources, drops_finished_splits=drops_finished)
+        emission = Emission.from_sources(sources, drops_finished_splits=drops_finished)
+        return replace(emission, inputs=_parse_join(case).inputs) if "join" in case else emission
     return Emission(
         _parse_strategy(case["strategy"], interval_ms),
         _topology(case.get("topology", "splits")),

@@ -10,6 +10,7 @@ from typing import Any
 
 from backstream.conformance.cases import Case, Pairs
 from backstream.conformance.comparison import AnyCase
+from backstream.conformance.join_results import JoinReplay
 from backstream.conformance.recorded_jobs import JobCase, JobRows
 from backstream.errors import BackstreamError
 from backstream.eventtime.stream_replay import (
@@ -62,7 +63,10 @@ class StreamResult:
         }
 
 
-def run_cases(cases: Sequence[AnyCase], cuts: int = 0) -> list[StreamResult | JobRows | BackstreamError]:
+_AnyResult = StreamResult | JoinReplay | JobRows
+
+
+def run_cases(cases: Sequence[AnyCase], cuts: int = 0) -> list[_AnyResult | BackstreamError]:
     """Return the results of the reference engine for conformance cases.
 
     Args:
@@ -72,10 +76,12 @@ def run_cases(cases: Sequence[AnyCase], cuts: int = 0) -> list[StreamResult | Jo
     return [_run_or_error(case, cuts) for case in cases]
 
 
-def _run_or_error(case: AnyCase, cuts: int) -> StreamResult | JobRows | BackstreamError:
+def _run_or_error(case: AnyCase, cuts: int) -> _AnyResult | BackstreamError:
     if isinstance(case, JobCase):
         return JobRows(case.list_windows())
     try:
+        if case.join:
+            return JoinReplay.of(case, case.join)
         return _result(list(_replay_parts(case, cuts)))
     except BackstreamError as error:
         return error

@@ -1,0 +1,60 @@
+"""Compare the rules of joins with recordings of Flink 2.3.0, of its DataStream API and of its SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conformance.pair_cover import Line
+
+from backstream.conformance.cases import load_cases
+from backstream.conformance.comparison import find_difference
+from backstream.conformance.reference_engine import run_cases
+
+FOLDER = Path(__file__).parent / "flink_joins"
+FAMILIES = {
+    "interval_join": 74,
+    "sql_interval_join": 88,
+    "sql_temporal_join": 72,
+    "sql_window_join": 70,
+    "window_join": 70,
+}
+
+
+def lines_of(name: str) -> Sequence[Line]:
+    return list(load_cases([FOLDER / f"{name}.jsonl"]))
+
+
+@pytest.mark.parametrize(("name", "agree"), FAMILIES.items())
+def test_the_reference_agrees_with_flink(name: str, agree: int) -> None:
+    tally = find_difference(lines_of(name), run_cases)
+
+    assert (tally.differ, tally.agree, tally.unsupported) == ([], agree, {})
+
+
+@pytest.mark.parametrize(
+    ("join", "reason"),
+    [
+        (
+            {"kind": "interval", "condition": "left.value = right.value"},
+            "join condition 'left.value = right.value'",
+        ),
+        ({"kind": "lookup"}, "join kind 'lookup'"),
+    ],
+)
+def test_a_join_without_a_rule_is_counted_with_its_reason(join: dict[str, Any], reason: str) -> None:
+    (line, *_) = lines_of("interval_join")
+    case = {**line["case"], "join": {**line["case"]["join"], **join}}
+
+    assert find_difference([{**line, "case": case}], run_cases).unsupported == {reason: 1}
+
+
+def test_a_difference_is_told_with_its_row() -> None:
+    (line, *_) = lines_of("sql_interval_join")
+    flink = {**line["flink"], "rows": line["flink"]["rows"][1:]}
+
+    (difference,) = find_difference([{**line, "flink": flink}], run_cases).differ
+
+    assert difference.startswith(f"differs: {line['case']['name']}: rows: ")
