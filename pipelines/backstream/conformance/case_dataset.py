@@ -15,12 +15,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from backstream.conformance.cases import Case, UnsupportedCaseError
+from backstream.conformance.cases import Case, RecordedJoin, UnsupportedCaseError
+from backstream.conformance.join_results import JOIN_COLUMNS
 from backstream.conformance.repeating_timers import RepeatingTimers
 from backstream.definition.watermark_sections import DELAYED
 from backstream.eventtime.emission import EmissionModel, Topology
 from backstream.eventtime.instants import DAY_MS, instant_text
 from backstream.eventtime.intervals import Interval
+from backstream.eventtime.joins.join_function import JoinKind
 from backstream.eventtime.records import Record
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
 from backstream.eventtime.windows import Cumulate, Session, Sliding, Tumbling, WindowSpec
@@ -73,10 +75,14 @@ def write_dataset(case: Case, folder: Path, engine: str, process: Mapping[str, A
         ]
         (folder / source).mkdir()
         pq.write_table(_table_of(records, bit_columns), folder / source / "records.parquet")
-    # Timers do not depend on windows, and a process function needs tumbling ones.
-    window = Tumbling(DAY_MS) if process else case.window
+    # Timers do not depend on windows, and a process function and a join need tumbling ones.
+    window = Tumbling(DAY_MS) if process or case.join else case.window
     interval, chunk_ms = _range_of(case, window, case.timers if process else None)
-    results = {"process": process} if process else {"aggregates": {name: f"sum({name})" for name in bit_columns}}
+    results: dict[str, Any] = {"aggregates": {name: f"sum({name})" for name in bit_columns}}
+    if process:
+        results = {"process": process}
+    if case.join:
+        results = {"join": _join(case, case.join)}
     content = {
         "name": "recording",
         "window": _window(window),
@@ -87,11 +93,33 @@ def write_dataset(case: Case, folder: Path, engine: str, process: Mapping[str, A
     }
     if process:
         content.pop("lateness", None)  # a process function gets all records
+    if case.join:
+        for part, columns in zip(content["source"], JOIN_COLUMNS, strict=True):
+            part["derive"] = dict(zip(columns, ("seq", "value"), strict=True))
+        if not case.allowed_lateness_ms:
+            content.pop("lateness", None)
     definition = folder / "recording.toml"
     definition.write_text(
         "".join(f"{key} = {toml_value(value)}\n" for key, value in content.items()), encoding="utf-8"
     )
     return CaseDataset(definition, interval, bit_columns)
+
+
+def _join(case: Case, join: RecordedJoin) -> dict[str, Any]:
+    """Return the section `[join]`."""
+    left, right = (dict.fromkeys(columns, "bigint") for columns in JOIN_COLUMNS)
+    section: dict[str, Any] = {
+        "kind": join.kind.value,
+        "type": join.join_type.value,
+        "semantics": join.semantics.value,
+        "left": left,
+        "right": right,
+    }
+    if join.has_condition:
+        section["where"] = " < ".join(columns[1] for columns in JOIN_COLUMNS)
+    if join.kind is JoinKind.INTERVAL:
+        section |= {key: f"{ms}ms" for key, ms in zip(("lower", "upper"), join.bounds_ms, strict=True)}
+    return section | ({"window": _window(case.window)} if join.kind is JoinKind.WINDOW else {})
 
 
 def _require_expressible(case: Case) -> None:
@@ -105,8 +133,6 @@ def _require_expressible(case: Case) -> None:
 
 
 def _list_obstacles(case: Case) -> Iterator[str]:
-    if case.join:
-        yield "joins of streams"
     if not case.records:
         yield "no records"
     times_ms = [time_ms for record in case.records for time_ms in (record.event_time_ms, record.arrival_time_ms)]
@@ -141,6 +167,7 @@ def _table_of(records: Sequence[tuple[int, Record]], bit_columns: Sequence[str])
         "origin": pa.array([str(record.source_partition) for record in rows], pa.string()),
         "seq": pa.array([number for number, _ in records], pa.int64()),
         "key": pa.array([str(record.key) for record in rows], pa.string()),
+        "value": pa.array([record.value for record in rows], pa.int64()),
         "marker_ms": pa.array([each if type(each) is int else None for each in markers], pa.int64()),
         "is_marker": pa.array([each is True for each in markers], pa.bool_()),
         "delete_timers_ms": pa.array([record.delete_timers_ms for record in rows], pa.list_(pa.int64())),
@@ -155,6 +182,8 @@ def _range_of(case: Case, window: WindowSpec, timers: RepeatingTimers | None) ->
     """Return a range of whole days with all windows and timers of a case, and the length of a chunk."""
     times_ms = [record.event_time_ms for record in case.records]
     first_ms, last_ms = min(times_ms) - (0 if isinstance(window, Session) else window.size_ms), max(times_ms)
+    if case.join:  # a row has the last millisecond of its window as its time
+        last_ms += case.window.gap_ms if isinstance(case.window, Session) else case.window.size_ms
     if timers:
         first_ms += min(0, *timers.delays_ms)
         last_ms += max(0, *timers.delays_ms) + timers.period_ms * timers.most_repeats

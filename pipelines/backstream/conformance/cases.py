@@ -16,9 +16,8 @@ from backstream.conformance.repeating_timers import RepeatingTimers
 from backstream.errors import BackstreamError, SpecError
 from backstream.eventtime.emission import Emission, EmissionModel, Topology
 from backstream.eventtime.instants import DAY_MS
-from backstream.eventtime.joins.interval_join import JoinBounds
-from backstream.eventtime.joins.operator import JoinType, match_all
-from backstream.eventtime.joins.spec import JoinKind, JoinSemantics, JoinSpec
+from backstream.eventtime.joins.join_function import JoinKind, JoinSemantics, inputs_of
+from backstream.eventtime.joins.rule import JoinType
 from backstream.eventtime.records import Record, SourceClock
 from backstream.eventtime.union import UnionSource
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
@@ -40,6 +39,17 @@ _CONDITION = "left.value < right.value"
 
 
 @dataclass(frozen=True, slots=True)
+class RecordedJoin:
+    """The join of a recording. Its condition compares the values of both records."""
+
+    kind: JoinKind
+    join_type: JoinType
+    semantics: JoinSemantics
+    bounds_ms: tuple[int, int]
+    has_condition: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
     """A recorded stream and its settings."""
 
@@ -51,7 +61,7 @@ class Case:
     window: WindowSpec
     allowed_lateness_ms: int
     timers: RepeatingTimers | None = None
-    join: JoinSpec | None = None
+    join: RecordedJoin | None = None
 
 
 Pairs = Mapping[str, tuple[Any, Any]]
@@ -122,31 +132,30 @@ def parse_case(case: Mapping[str, Any]) -> Case:
         window=_parse_window(case["window"]) if "window" in case else Tumbling(DAY_MS),
         allowed_lateness_ms=lateness_ms,
         timers=_parse_timers(case.get("timers")),
-        join=_parse_join(case) if "join" in case else None,
+        join=_parse_join(case["join"], case) if "join" in case else None,
     )
 
 
-def _parse_join(case: Mapping[str, Any]) -> JoinSpec:
-    join = case["join"]
+def _parse_join(join: Mapping[str, Any], case: Mapping[str, Any]) -> RecordedJoin:
     if join.get("condition", _CONDITION) != _CONDITION:
         msg = f"join condition {join['condition']!r}"
         raise UnsupportedCaseError(msg)
     if join["kind"] not in set(JoinKind):
         msg = f"join kind {join['kind']!r}"
         raise UnsupportedCaseError(msg)
-    bounds = None
+    bounds_ms = (0, 0)
     if join["kind"] == JoinKind.INTERVAL:
-        bounds = JoinBounds(
+        bounds_ms = (
             join["lower_ms"] + join.get("lower_exclusive", False),
             join["upper_ms"] - join.get("upper_exclusive", False),
         )
-    return JoinSpec(
+    return RecordedJoin(
         JoinKind(join["kind"]),
         # The function of `coGroup` gets both lists, so it can emit every row.
         JoinType.FULL if join["type"] == "cogroup" else JoinType(join["type"]),
         JoinSemantics.FLINK_SQL if "sql" in case else JoinSemantics.FLINK_DATASTREAM,
-        bounds,
-        (lambda left, right: left.value < right.value) if "condition" in join else match_all,
+        bounds_ms,
+        has_condition="condition" in join,
     )
 
 
@@ -162,7 +171,10 @@ def _parse_emission(case: Mapping[str, Any], interval_ms: int) -> Emission:
             for number, source in enumerate(case["sources"])
         ]
         emission = Emission.from_sources(sources, drops_finished_splits=drops_finished)
-        return replace(emission, inputs=_parse_join(case).inputs) if "join" in case else emission
+        if "join" in case:
+            join = _parse_join(case["join"], case)
+            return replace(emission, inputs=inputs_of(join.kind, join.semantics))
+        return emission
     return Emission(
         _parse_strategy(case["strategy"], interval_ms),
         _topology(case.get("topology", "splits")),

@@ -81,7 +81,7 @@ def _run_or_error(case: AnyCase, cuts: int) -> _AnyResult | BackstreamError:
         return JobRows(case.list_windows())
     try:
         if case.join:
-            return JoinReplay.of(case, case.join)
+            return JoinReplay.from_case(case, case.join)
         return _result(list(_replay_parts(case, cuts)))
     except BackstreamError as error:
         return error

@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from backstream.eventtime.joins.operator import JoinOperator, Side
-from backstream.eventtime.records import Record
-from backstream.eventtime.watermarks import WatermarkEvent
+from backstream.eventtime.joins.rule import JoinRule, Side, SideRecord, emit_pair
+from backstream.eventtime.process_functions import Context
 
 
 @dataclass(slots=True)
-class _Key:
-    """The left records of a key that wait, its versions by time, and its only timer."""
-
-    waiting: list[int] = field(default_factory=list)
-    versions: dict[int, int] = field(default_factory=dict)
-    timer_ms: int | None = None
-
-    def set_timer(self, at_ms: int) -> None:
-        """Set the timer, unless an earlier one is set."""
-        self.timer_ms = at_ms if self.timer_ms is None else min(at_ms, self.timer_ms)
-
-
-@dataclass(slots=True)
-class TemporalJoin(JoinOperator):
+class TemporalJoin(JoinRule):
     """The temporal join of Flink SQL: no record is late, but the version of a late record may have been removed.
 
     The right side has versions, and a version replaces an earlier one of its key and time. A left record waits for
@@ -33,36 +18,42 @@ class TemporalJoin(JoinOperator):
     watermark has reached only the newest stays.
     """
 
-    keys: dict[Hashable, _Key] = field(default_factory=dict)
+    waiting: list[SideRecord] = field(default_factory=list)
+    versions: dict[int, SideRecord] = field(default_factory=dict)
+    timer_ms: int | None = None
+    """The only timer of the key."""
 
-    def on_record(self, number: int, record: Record, side: Side) -> None:
-        """Store a record, and set the timer of its key."""
-        key = self.keys.setdefault(record.key, _Key())
-        if side is Side.LEFT:
-            key.waiting.append(number)
+    def on_record(self, record: SideRecord, context: Context) -> None:
+        """Store a record, and set the timer unless an earlier one is set."""
+        if record.side is Side.LEFT:
+            self.waiting.append(record)
         else:
-            key.versions[record.event_time_ms] = number
-        key.set_timer(record.event_time_ms)
+            self.versions[record.time_ms] = record
+        self._set_timer(record.time_ms, context)
 
-    def on_watermark(self, by: int, event: WatermarkEvent) -> None:
+    def on_timer(self, timestamp_ms: int, context: Context) -> None:
         """Join the left records that the watermark has reached, then remove old versions."""
-        for key in self.keys.values():
-            if key.timer_ms is not None and key.timer_ms <= event.watermark_ms:
-                key.timer_ms = None
-                self._join(key, event.watermark_ms, by)
+        self.timer_ms, now_ms, times_ms = None, context.current_watermark_ms, sorted(self.versions)
+        for record in self.waiting:
+            if record.time_ms <= now_ms:
+                self._join(record, times_ms, context)
+        self.waiting = [record for record in self.waiting if record.time_ms > now_ms]
+        for time_ms in times_ms[: max(0, bisect_right(times_ms, now_ms) - 1)]:
+            del self.versions[time_ms]
+        if self.waiting:
+            self._set_timer(min(record.time_ms for record in self.waiting), context)
 
-    def _join(self, key: _Key, watermark_ms: int, by: int) -> None:
-        times_ms = sorted(key.versions)
-        due = [number for number in key.waiting if self.records[number].event_time_ms <= watermark_ms]
-        for number in due:
-            place = bisect_right(times_ms, self.records[number].event_time_ms) - 1
-            version = key.versions[times_ms[place]] if place >= 0 else None
-            if version is not None and self.is_pair(number, version, Side.LEFT):
-                self.emit(number, version, Side.LEFT, by, is_by_record=False)
-            elif Side.LEFT.is_kept_by(self.join_type):
-                self.emit(number, None, Side.LEFT, by, is_by_record=False)
-        key.waiting = [number for number in key.waiting if number not in set(due)]
-        for time_ms in times_ms[: max(0, bisect_right(times_ms, watermark_ms) - 1)]:
-            del key.versions[time_ms]
-        if key.waiting:
-            key.set_timer(min(self.records[number].event_time_ms for number in key.waiting))
+    def _join(self, record: SideRecord, times_ms: list[int], context: Context) -> None:
+        place = bisect_right(times_ms, record.time_ms) - 1
+        version = self.versions[times_ms[place]] if place >= 0 else None
+        if version and not self.is_pair(record, version):
+            version = None
+        if version or Side.LEFT.is_kept_by(self.join_type):
+            emit_pair(context, record, version, record.time_ms)
+
+    def _set_timer(self, at_ms: int, context: Context) -> None:
+        if self.timer_ms is None or at_ms < self.timer_ms:
+            if self.timer_ms is not None:
+                context.timer_service.delete(self.timer_ms)
+            self.timer_ms = at_ms
+            context.timer_service.register(at_ms)

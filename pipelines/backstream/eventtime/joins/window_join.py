@@ -1,80 +1,74 @@
 """Join the records of a window and key: the window join of Flink SQL, and `coGroup` of the DataStream API.
 
-In SQL, a window fires once, at the first watermark that reaches its last millisecond. `coGroup` is a window
-operator over both inputs: with allowed lateness, a late record fires its window again with all pairs. Nothing
-retracts the earlier ones.
+Both are a window operator over the records of both sides. SQL has no allowed lateness, and it drops a record per
+window. With `coGroup`, a late record fires its window again with all pairs. Nothing retracts the earlier ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from backstream.eventtime.joins.operator import JoinedRow, JoinOperator, JoinType, Matches, Side
+from backstream.eventtime.joins.rule import JoinRule, Side, SideRecord, drop_record, emit_pair
+from backstream.eventtime.process_functions import Context
 from backstream.eventtime.records import Record
-from backstream.eventtime.watermarks import WatermarkEvent
-from backstream.eventtime.window_operator import Pane, PaneTiming
+from backstream.eventtime.window_operator import WindowOperator, WindowResults
 from backstream.eventtime.windows import TimeWindow, Tumbling, WindowSpec
 
 
 @dataclass(slots=True)
-class WindowJoin(JoinOperator):
-    """The window join of Flink SQL. A record is dropped per window, so that some of its windows can have it."""
+class WindowJoin(JoinRule):
+    """A window join; `drops_per_window` is the rule of SQL."""
 
-    spec: WindowSpec = field(default_factory=lambda: Tumbling(1))
-    state: dict[tuple[Hashable, TimeWindow], tuple[list[int], list[int]]] = field(default_factory=dict)
+    window: WindowSpec = field(default_factory=lambda: Tumbling(1))
+    allowed_lateness_ms: int = 0
+    drops_per_window: bool = False
+    operator: WindowOperator = field(init=False)
+    records: dict[int, SideRecord] = field(default_factory=dict)
+    """The records in the state of the windows, by number."""
+    seen: int = 0
 
-    def on_record(self, number: int, record: Record, side: Side) -> None:
-        """Add a record to each of its windows that has not fired."""
-        for window in self.spec.assign(record.event_time_ms):
-            if window.max_timestamp_ms <= self.watermark_ms:
-                self.dropped.append(number)
-            else:
-                self.state.setdefault((record.key, window), ([], []))[side].append(number)
+    def __post_init__(self) -> None:
+        self.operator = WindowOperator(self.window, self.allowed_lateness_ms)
 
-    def on_watermark(self, by: int, event: WatermarkEvent) -> None:
-        """Join the records of each window that the watermark reaches."""
-        for key, window in [place for place in self.state if place[1].max_timestamp_ms <= event.watermark_ms]:
-            left, right = self.state.pop((key, window))
-            pairs = join_lists(left, right, self.join_type, self.records, self.matches)
-            self.rows += [JoinedRow(*pair, is_by_record=False, by=by, window=window) for pair in pairs]
+    def on_record(self, record: SideRecord, context: Context) -> None:
+        """Add a record to each of its windows that still accepts it; late windows fire at once."""
+        number = self.seen
+        self.seen, self.records[number] = self.seen + 1, record
+        self.operator.results = WindowResults()
+        self.operator.watermark_ms = context.current_watermark_ms
+        self.operator.on_record(number, Record(0, record.side, None, record.time_ms))
+        for window in self.window.assign(record.time_ms):
+            if window.max_timestamp_ms > context.current_watermark_ms:
+                context.timer_service.register(window.max_timestamp_ms)
+            self._register_cleanup(window, context)
+        for _ in range(self._count_drops(record)):
+            drop_record(context, record)
+        self._emit_panes(context)
 
+    def on_timer(self, timestamp_ms: int, context: Context) -> None:
+        """Fire the windows that the watermark has reached, and remove expired state."""
+        self.operator.results = WindowResults()
+        self.operator.on_watermark(context.current_watermark_ms, 0, 0)
+        self._emit_panes(context)
+        states = [state for windows in self.operator.state.values() for state in windows.values()]
+        kept = {number for state in states for number in state.records}
+        self.records = {number: record for number, record in self.records.items() if number in kept}
 
-def join_lists(
-    left: Sequence[int], right: Sequence[int], join_type: JoinType, records: Sequence[Record], matches: Matches
-) -> Iterator[tuple[int | None, int | None]]:
-    """Yield the rows of a join of two lists with numbers of records."""
-    pairs = [(one, other) for one in left for other in right if matches(records[one], records[other])]
-    paired_left, paired_right = {one for one, _ in pairs}, {other for _, other in pairs}
-    if join_type is JoinType.SEMI:
-        yield from ((one, None) for one in left if one in paired_left)
-    elif join_type is not JoinType.ANTI:
-        yield from pairs
-    if Side.LEFT.is_kept_by(join_type):
-        yield from ((one, None) for one in left if one not in paired_left)
-    if Side.RIGHT.is_kept_by(join_type):
-        yield from ((None, other) for other in right if other not in paired_right)
+    def _register_cleanup(self, window: TimeWindow, context: Context) -> None:
+        cleanup_ms = self.operator.cleanup_ms(window)
+        if cleanup_ms > context.current_watermark_ms:
+            context.timer_service.register(cleanup_ms)
 
+    def _count_drops(self, record: SideRecord) -> int:
+        """Return how often the last record is dropped: once, or once for each window that has fired."""
+        results = self.operator.results
+        if not self.drops_per_window:
+            return len(results.dropped)
+        return len(results.expired) + len(self.window.assign(record.time_ms)) * len(results.dropped)
 
-def join_panes(
-    panes: Sequence[Pane],
-    records: Sequence[Record],
-    right: Container[int],
-    join_type: JoinType,
-    matches: Matches,
-) -> Iterator[JoinedRow]:
-    """Yield the rows of a window join of the DataStream API.
-
-    Args:
-        panes: the firings of a window operator over the union of both inputs.
-        records: the records of both inputs.
-        right: the partitions of the right input.
-        join_type: the rows that the function of the job emits.
-        matches: the condition.
-    """
-    for pane in panes:
-        sides: tuple[list[int], list[int]] = ([], [])
-        for number in pane.records:
-            sides[records[number].source_partition in right].append(number)
-        for pair in join_lists(*sides, join_type, records, matches):
-            yield JoinedRow(*pair, is_by_record=pane.timing is PaneTiming.LATE, by=pane.by, window=pane.window)
+    def _emit_panes(self, context: Context) -> None:
+        for pane in self.operator.results.panes:
+            records = [self.records[number] for number in pane.records]
+            left, right = ([record for record in records if record.side is side] for side in Side)
+            for record, other in self.join_lists(left, right):
+                emit_pair(context, record, other, pane.window.max_timestamp_ms)
