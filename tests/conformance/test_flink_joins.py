@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 from tests.conformance.pair_cover import Line
+from tests.conformance.test_run_engines import run_engine
 
 from backstream.conformance.cases import load_cases
 from backstream.conformance.comparison import find_difference
@@ -58,3 +60,33 @@ def test_a_difference_is_told_with_its_row() -> None:
     (difference,) = find_difference([{**line, "flink": flink}], run_cases).differ
 
     assert difference.startswith(f"differs: {line['case']['name']}: rows: ")
+
+
+OF_THE_PARALLELISM = "an interval join of Flink SQL in which the parallelism decides about a pair"
+
+
+@pytest.mark.slow
+def test_a_run_on_spark_agrees_with_flink(spark: SparkSession) -> None:
+    lines = [line for name in FAMILIES for line in lines_of(name)[6:18:11]]
+
+    tally = find_difference(lines, run_engine(spark, "spark"))
+
+    assert (tally.differ, tally.agree, tally.unsupported) == ([], len(lines), {})
+
+
+@pytest.mark.slow
+def test_pairs_that_depend_on_the_parallelism_are_counted_with_the_reason(spark: SparkSession) -> None:
+    lines = [line for line in lines_of("sql_interval_join") if "/another_key" in line["case"]["name"]]
+
+    tally = find_difference(lines, run_engine(spark, "spark"))
+
+    assert (tally.differ, tally.unsupported) == ([], {OF_THE_PARALLELISM: 3})
+
+
+@pytest.mark.slow
+def test_the_native_engine_leaves_joins_to_spark(spark: SparkSession) -> None:
+    (line, *_) = lines_of("interval_join")
+
+    tally = find_difference([line], run_engine(spark, "native"))
+
+    assert tally.unsupported == {"[join] needs the records of a key one after the other": 1}
