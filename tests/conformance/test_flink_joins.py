@@ -11,9 +11,12 @@ from pyspark.sql import SparkSession
 from tests.conformance.pair_cover import Line
 from tests.conformance.test_run_engines import run_engine
 
-from backstream.conformance.cases import load_cases
+from backstream.chunks import replay
+from backstream.conformance.cases import load_cases, parse_case
 from backstream.conformance.comparison import find_difference
+from backstream.conformance.join_results import JoinReplay
 from backstream.conformance.reference_engine import run_cases
+from backstream.eventtime.instants import DAY_MS
 
 FOLDER = Path(__file__).parent / "flink_joins"
 FAMILIES = {
@@ -90,3 +93,43 @@ def test_the_native_engine_leaves_joins_to_spark(spark: SparkSession) -> None:
     tally = find_difference([line], run_engine(spark, "native"))
 
     assert tally.unsupported == {"[join] needs the records of a key one after the other": 1}
+
+
+def over_days(line: Line) -> Line:
+    """Return a recording whose times are 100,000 times as long, with the rows of the reference."""
+
+    def scale(value: Any, name: str = "") -> Any:
+        if isinstance(value, dict):
+            return {key: scale(each, key) for key, each in value.items()}
+        if isinstance(value, list):
+            return [scale(each, name) for each in value]
+        return value * 100_000 if name.endswith("_ms") or name in ("ts", "marker") else value
+
+    content = scale({key: value for key, value in line["case"].items() if key not in ("sql", "datastream")})
+    case_content = {**content, **{key: line["case"][key] for key in ("sql", "datastream") if key in line["case"]}}
+    case = parse_case(case_content)
+    (result,) = run_cases([case])
+    assert isinstance(result, JoinReplay)
+    rows = [
+        {"left": row.row.get("left_id"), "right": row.row.get("right_id"), "kind": "", "by": 0, "after": 0}
+        | ({"end": row.timestamp_ms + 1} if "window" in case_content else {})
+        for row, _, _ in result.trace
+        if row.tag is None
+    ]
+    late = [number for row, number, _ in result.trace if row.tag is not None]
+    return {"case": case_content, "flink": {"rows": rows, "late": sorted({*late}), "num_dropped": len(late)}}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "number"), [("interval_join", 26), ("window_join", 31), ("sql_window_join", 23)])
+def test_each_chunk_of_a_day_reads_all_records_of_its_rows(
+    spark: SparkSession, name: str, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "group_chunks", lambda chunks, _: ([chunk] for chunk in chunks))
+    line = over_days(lines_of(name)[number])
+    times_ms = [record["ts"] for record in line["case"]["records"]]
+    assert max(times_ms) - min(times_ms) > 5 * DAY_MS
+
+    tally = find_difference([line], run_engine(spark, "spark"))
+
+    assert (tally.differ, tally.agree) == ([], 1)

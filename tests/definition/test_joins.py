@@ -12,6 +12,7 @@ import pytest
 from backstream.definition.loader import load_definition, parse_definition
 from backstream.errors import SpecError
 from backstream.eventtime.emission import Inputs
+from backstream.report.figures import aggregate_texts
 
 PAGE = Path(__file__).parents[2] / "docs" / "joins.md"
 WHERE = "join where must compare a left with a right column, e.g., `amount < credit`"
@@ -68,6 +69,15 @@ def test_a_join_is_computed_by_a_process_function_that_a_plan_keeps() -> None:
     assert definition.process.kwargs["bounds_ms"] == [-600_000, 4 * 3_600_000 - 1]
     assert definition.process.state_reach == 4 * 3_600_000 - 1
     assert definition.source.parts[0].derive == {"credit": "cast(null as bigint)", "join_side": "0"}
+
+
+def test_a_report_names_the_join_of_each_column() -> None:
+    definition = parse_definition(content({}), "pairs.toml")
+
+    assert aggregate_texts(definition) == (
+        "amount = bigint of inner interval join (flink_datastream)",
+        "credit = bigint of inner interval join (flink_datastream)",
+    )
 
 
 @pytest.mark.parametrize(
@@ -132,6 +142,16 @@ def test_the_reach_of_a_row_follows_from_the_times_of_partners(join: dict[str, A
             {"where": "amount < credit OR credit = amount"},
             {},
             f"{WHERE}, got 'amount < credit OR credit = amount'",
+        ),
+        (
+            {"where": "amount = credit", "right": {"credit": "string"}},
+            {},
+            "join where compares amount of type bigint with credit of type string: cast one in its source",
+        ),
+        (
+            {"right": {"credit": "bigit"}},
+            {},
+            "join right.credit must be a type of Spark SQL such as bigint or string, got 'bigit'",
         ),
         ({"where": "amount <"}, {}, "join where is not SQL, got 'amount <'"),
         (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,6 +30,7 @@ FUNCTION = f"{JoinFunction.__module__}:{JoinFunction.__name__}"
 _BOUND_KEYS = ("lower", "upper", "lower_exclusive", "upper_exclusive")
 _OPERATORS = {"eq": "=", "neq": "<>", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
 """The operators of SQL by the names of its parser."""
+_NUMBER = re.compile(r"tinyint|smallint|int|bigint|float|double|decimal\(\d+, ?\d+\)")
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _ALLOWED_TYPES = {
     (JoinKind.INTERVAL, JoinSemantics.FLINK_DATASTREAM): (JoinType.INNER,),
@@ -71,6 +73,9 @@ class JoinSection(Section):
     """For a temporal join and the interval join of Flink SQL: records that are further from a chunk have no effect
     on its rows. By default there is no limit, and each run reads the whole source."""
 
+    def __str__(self) -> str:
+        return f"{self.type.value} {self.kind.value} join ({self.semantics.value})"
+
     @model_validator(mode="after")
     def _check_keys(self) -> JoinSection:
         for problem in self._list_problems():
@@ -97,8 +102,24 @@ class JoinSection(Section):
             yield f"right.{twice[0]} has the name of a left column: derive another name in its source"
         if SIDE in {*self.left, *self.right}:
             yield f"{SIDE!r} cannot be the name of a column, because backstream reserves it"
-        if self.where is not None:
-            self.comparisons()
+        yield from self._list_type_problems()
+
+    def _list_type_problems(self) -> Iterator[str]:
+        from sqlglot import exp  # takes long
+        from sqlglot.errors import SqlglotError
+
+        for side, columns in (("left", self.left), ("right", self.right)):
+            for name, text in columns.items():
+                try:
+                    exp.DataType.build(text, dialect="spark")
+                except (SqlglotError, ValueError):
+                    yield f"{side}.{name} must be a type of Spark SQL such as bigint or string, got {text!r}"
+                    return
+        for left, _, right in self.comparisons():
+            types = self.left[left], self.right[right]
+            if types[0] != types[1] and not all(map(_NUMBER.fullmatch, types)):
+                texts = [f"{name} of type {text}" for name, text in zip((left, right), types, strict=True)]
+                yield f"where compares {' with '.join(texts)}: cast one in its source"
 
     def _list_bound_problems(self) -> Iterator[str]:
         if self.kind is not JoinKind.INTERVAL:
