@@ -275,7 +275,8 @@ class Definition(Section):
         if self.time is not TimeKind.EVENT:
             yield f"time must be event with {strategy}, got {self.time.value!r}"
         if self.code_columns is not None:
-            yield f"{strategy} is not possible with [{'job' if self.job else 'process'}]"
+            section = "job" if self.job else "join" if self.join else "process"
+            yield f"{strategy} is not possible with [{section}]"
         if self.lateness.allowed:
             allowed = duration_text(self.lateness.allowed)
             yield f"lateness.allowed has no meaning with {strategy}: Spark has none, got {allowed}"
