@@ -57,7 +57,8 @@ def test_a_run_on_spark_agrees_with_flink_sql(spark: SparkSession) -> None:
 @pytest.mark.parametrize(
     ("part", "value", "reason"),
     [
-        ("join", {"type": "inner"}, "joins of streams"),
+        ("top", {"of": "joined rows", "n": 1}, "top-N of joined rows"),
+        ("join", {"kind": "regular"}, "join kind 'regular'"),
     ],
 )
 def test_a_case_that_no_definition_can_say_is_counted_with_its_reason(

@@ -15,13 +15,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from backstream.conformance.cases import Case, UnsupportedCaseError
+from backstream.conformance.cases import Case, RecordedJoin, UnsupportedCaseError
+from backstream.conformance.join_results import JOIN_COLUMNS
 from backstream.conformance.repeating_timers import RepeatingTimers
 from backstream.conformance.top_rows import key_text
 from backstream.definition.watermark_sections import DELAYED
 from backstream.eventtime.emission import EmissionModel, Topology
 from backstream.eventtime.instants import DAY_MS, instant_text
 from backstream.eventtime.intervals import Interval
+from backstream.eventtime.joins.join_function import JoinKind
 from backstream.eventtime.records import Record
 from backstream.eventtime.watermark_generators import StrategyKind, WatermarkStrategy
 from backstream.eventtime.windows import Cumulate, Session, Sliding, Tumbling, WindowSpec, find_disorder
@@ -76,8 +78,8 @@ def write_dataset(case: Case, folder: Path, engine: str, process: Mapping[str, A
         ]
         (folder / source).mkdir()
         pq.write_table(_table_of(records, bit_columns), folder / source / "records.parquet")
-    # Timers do not depend on windows, and a process function needs tumbling ones.
-    window = Tumbling(DAY_MS) if process else case.window
+    # Timers do not depend on windows, and a process function and a join need tumbling ones.
+    window = Tumbling(DAY_MS) if process or case.join else case.window
     interval, chunk_ms = _range_of(case, window, case.timers if process else None)
     sums = {name: f"sum({name})" for name in bit_columns}
     results: dict[str, Any] = {"process": process} if process else {"aggregates": sums}
@@ -85,6 +87,8 @@ def write_dataset(case: Case, folder: Path, engine: str, process: Mapping[str, A
     if case.top:
         results = {"aggregates": sums | case.top.aggregates, "top": case.top.section}
         backfill["publish"] = "live"  # SQL emits a row when its window fires
+    if case.join:
+        results = {"join": _join(case, case.join)}
     content = {
         "name": "recording",
         "window": _window(window),
@@ -95,11 +99,33 @@ def write_dataset(case: Case, folder: Path, engine: str, process: Mapping[str, A
     }
     if process:
         content.pop("lateness", None)  # a process function gets all records
+    if case.join:
+        for part, columns in zip(content["source"], JOIN_COLUMNS, strict=True):
+            part["derive"] = dict(zip(columns, ("seq", "value"), strict=True))
+        if not case.allowed_lateness_ms:
+            content.pop("lateness", None)
     definition = folder / "recording.toml"
     definition.write_text(
         "".join(f"{key} = {toml_value(value)}\n" for key, value in content.items()), encoding="utf-8"
     )
     return CaseDataset(definition, interval, bit_columns)
+
+
+def _join(case: Case, join: RecordedJoin) -> dict[str, Any]:
+    """Return the section `[join]`."""
+    left, right = (dict.fromkeys(columns, "bigint") for columns in JOIN_COLUMNS)
+    section: dict[str, Any] = {
+        "kind": join.kind.value,
+        "type": join.join_type.value,
+        "semantics": join.semantics.value,
+        "left": left,
+        "right": right,
+    }
+    if join.has_condition:
+        section["where"] = " < ".join(columns[1] for columns in JOIN_COLUMNS)
+    if join.kind is JoinKind.INTERVAL:
+        section |= {key: f"{ms}ms" for key, ms in zip(("lower", "upper"), join.bounds_ms, strict=True)}
+    return section | ({"window": _window(case.window)} if join.kind is JoinKind.WINDOW else {})
 
 
 def _require_expressible(case: Case) -> None:
@@ -169,6 +195,8 @@ def _range_of(case: Case, window: WindowSpec, timers: RepeatingTimers | None) ->
     """Return a range of whole days with all windows and timers of a case, and the length of a chunk."""
     times_ms = [window.local_ms(record.event_time_ms) for record in case.records]
     first_ms, last_ms = min(times_ms) - (0 if isinstance(window, Session) else window.size_ms), max(times_ms)
+    if case.join:  # a row has the last millisecond of its window as its time
+        last_ms += case.window.gap_ms if isinstance(case.window, Session) else case.window.size_ms
     if timers:
         first_ms += min(0, *timers.delays_ms)
         last_ms += max(0, *timers.delays_ms) + timers.period_ms * timers.most_repeats

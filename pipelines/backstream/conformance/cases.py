@@ -16,7 +16,9 @@ from backstream.conformance.repeating_timers import RepeatingTimers
 from backstream.conformance.top_rows import RankedBy, TopOfCase
 from backstream.errors import BackstreamError, SpecError
 from backstream.eventtime.emission import Emission, EmissionModel, Topology
-from backstream.eventtime.instants import instant_ms
+from backstream.eventtime.instants import DAY_MS, instant_ms
+from backstream.eventtime.joins.join_function import JoinKind, JoinSemantics, inputs_of
+from backstream.eventtime.joins.rule import JoinType
 from backstream.eventtime.records import Record, SourceClock
 from backstream.eventtime.time_zones import find_zone
 from backstream.eventtime.union import UnionSource
@@ -32,8 +34,20 @@ _KINDS = {
     "sql": StrategyKind.FLINK_SQL,
 }
 
-_NOT_YET = {"join": "joins of streams"}
 """The parts of a case that no definition can say."""
+_CONDITION = "left.value < right.value"
+"""The condition of recorded joins."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedJoin:
+    """The join of a recording. Its condition compares the values of both records."""
+
+    kind: JoinKind
+    join_type: JoinType
+    semantics: JoinSemantics
+    bounds_ms: tuple[int, int]
+    has_condition: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +63,7 @@ class Case:
     allowed_lateness_ms: int
     timers: RepeatingTimers | None = None
     top: TopOfCase | None = None
+    join: RecordedJoin | None = None
 
 
 Pairs = Mapping[str, tuple[Any, Any]]
@@ -100,9 +115,6 @@ def parse_case(case: Mapping[str, Any]) -> Case:
         SpecError: when a setting is not allowed, as in Flink.
         UnsupportedCaseError: when backstream does not support the strategy, topology or window.
     """
-    for name, reason in _NOT_YET.items():
-        if name in case:
-            raise UnsupportedCaseError(reason)
     records = tuple(_parse_record(record) for record in case["records"])
     interval_ms = _or_default(case["strategy"].get("interval_ms"), 200)
     partitions = case.get("partitions", 1 + max((record.source_partition for record in records), default=0))
@@ -111,28 +123,57 @@ def parse_case(case: Mapping[str, Any]) -> Case:
     start_ms = _or_default(case.get("start_ms"), records[0].arrival_time_ms if records else 0)
     end_ms = _or_default(case.get("end_ms"), records[-1].arrival_time_ms if records else start_ms)
     emission, top = _parse_emission(case, interval_ms), _parse_top(case.get("top"))
+    window = _parse_window(case["window"]) if "window" in case else Tumbling(DAY_MS)
     return Case(
         name=case.get("name", "?"),
         records=top.with_keys(records) if top else records,
         partitions=tuple(range(partitions)),
         emission=emission,
         clock=SourceClock(start_ms, emission.tick_ms, end_ms),
-        window=replace(_parse_window(case["window"]), zone=find_zone(case.get("time_zone"))),
+        window=replace(window, zone=find_zone(case.get("time_zone"))),
         allowed_lateness_ms=lateness_ms,
         timers=_parse_timers(case.get("timers")),
         top=top,
+        join=_parse_join(case["join"], case) if "join" in case else None,
+    )
+
+
+def _parse_join(join: Mapping[str, Any], case: Mapping[str, Any]) -> RecordedJoin:
+    if join.get("condition", _CONDITION) != _CONDITION:
+        msg = f"join condition {join['condition']!r}"
+        raise UnsupportedCaseError(msg)
+    if join["kind"] not in set(JoinKind):
+        msg = f"join kind {join['kind']!r}"
+        raise UnsupportedCaseError(msg)
+    bounds_ms = (0, 0)
+    if join["kind"] == JoinKind.INTERVAL:
+        bounds_ms = (
+            join["lower_ms"] + join.get("lower_exclusive", False),
+            join["upper_ms"] - join.get("upper_exclusive", False),
+        )
+    return RecordedJoin(
+        JoinKind(join["kind"]),
+        # The function of `coGroup` gets both lists, so it can emit every row.
+        JoinType.FULL if join["type"] == "cogroup" else JoinType(join["type"]),
+        JoinSemantics.FLINK_SQL if "sql" in case else JoinSemantics.FLINK_DATASTREAM,
+        bounds_ms,
+        has_condition="condition" in join,
     )
 
 
 def _parse_emission(case: Mapping[str, Any], interval_ms: int) -> Emission:
     drops_finished = case.get("partition_end") == "release"
-    if case.get("topology") == "union":
+    if case.get("topology") in ("union", "two_inputs"):
         # The partitions of a recording have numbers, so the sources have numbers as names.
         sources = [
             UnionSource(str(number), _parse_strategy(source["strategy"], interval_ms), tuple(source["partitions"]))
             for number, source in enumerate(case["sources"])
         ]
-        return Emission.from_sources(sources, drops_finished_splits=drops_finished)
+        emission = Emission.from_sources(sources, drops_finished_splits=drops_finished)
+        if "join" in case:
+            join = _parse_join(case["join"], case)
+            return replace(emission, inputs=inputs_of(join.kind, join.semantics))
+        return emission
     return Emission(
         _parse_strategy(case["strategy"], interval_ms),
         _topology("operator" if case.get("watermarks_by") == "assigner" else case.get("topology", "splits")),

@@ -10,6 +10,7 @@ from typing import Any
 
 from backstream.conformance.cases import Case, Pairs, list_late_records, window_of_firing
 from backstream.conformance.comparison import AnyCase
+from backstream.conformance.join_results import JoinReplay
 from backstream.conformance.recorded_jobs import JobCase, JobRows
 from backstream.conformance.top_rows import Members, TopOfCase, TopRow
 from backstream.errors import BackstreamError
@@ -101,7 +102,10 @@ def list_dropped_rows(case: Case, dropped: Sequence[int]) -> list[tuple[int, Tim
     ]
 
 
-def run_cases(cases: Sequence[AnyCase], cuts: int = 0) -> list[StreamResult | JobRows | BackstreamError]:
+_AnyResult = StreamResult | JoinReplay | JobRows
+
+
+def run_cases(cases: Sequence[AnyCase], cuts: int = 0) -> list[_AnyResult | BackstreamError]:
     """Return the results of the reference engine for conformance cases.
 
     Args:
@@ -111,10 +115,12 @@ def run_cases(cases: Sequence[AnyCase], cuts: int = 0) -> list[StreamResult | Jo
     return [_run_or_error(case, cuts) for case in cases]
 
 
-def _run_or_error(case: AnyCase, cuts: int) -> StreamResult | JobRows | BackstreamError:
+def _run_or_error(case: AnyCase, cuts: int) -> _AnyResult | BackstreamError:
     if isinstance(case, JobCase):
         return JobRows(case.list_windows())
     try:
+        if case.join:
+            return JoinReplay.from_case(case, case.join)
         return _result(list(_replay_parts(case, cuts)))
     except BackstreamError as error:
         return error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,12 +17,14 @@ from backstream.conformance.case_dataset import CaseDataset, write_dataset
 from backstream.conformance.cases import (
     Case,
     Pairs,
+    RecordedJoin,
     UnsupportedCaseError,
     list_late_records,
     window_of_firing,
 )
 from backstream.conformance.comparison import AnyCase, EngineResult
 from backstream.conformance.job_dataset import write_job_dataset
+from backstream.conformance.join_results import JOIN_COLUMNS, JoinedRows, require_independent_keys
 from backstream.conformance.recorded_jobs import JobCase
 from backstream.conformance.repeating_timers import RepeatingTimers
 from backstream.conformance.top_rows import TopRow
@@ -35,7 +38,7 @@ from backstream.native.supported import NotNativeError
 from backstream.runs.home import Home
 from backstream.runs.manifest import Manifest, sum_fates
 from backstream.runs.plan import Mode
-from backstream.runs.table_schemas import DROPPED, METRICS, PANES, PANES_KEPT, WINDOWS
+from backstream.runs.table_schemas import DROPPED, METRICS, OUTPUTS, PANES, PANES_KEPT, WINDOWS
 from backstream.workflow.inputs.prepare import prepare_source
 from backstream.workflow.plan.plan_request import PlanRequest
 from backstream.workflow.plan.planning import plan_run
@@ -150,6 +153,8 @@ class RunEngine:
             try:
                 if isinstance(case, JobCase):
                     return self._run_job(case, Path(folder))
+                if case.join:
+                    return self._run_join(case, case.join, Path(folder))
                 return self._run(case, Path(folder))
             except BackstreamError as error:
                 return error
@@ -183,6 +188,14 @@ class RunEngine:
             window = (row["key"], *(epoch_us(row[name]) for name in ("window_start", "window_end")))
             windows[window] = dataset.records_of(row, "")
         return _PublishedWindows(windows)
+
+    def _run_join(self, case: Case, join: RecordedJoin, folder: Path) -> JoinedRows:
+        require_independent_keys(case, join)
+        manifests = self._replay(write_dataset(case, folder, self._name), folder)
+        (left, _), (right, _) = JOIN_COLUMNS
+        rows = [(row[left], row.get(right), epoch_ms(row["event_time"])) for row in _load_rows(manifests, WINDOWS)]
+        outputs = [json.loads(row["row"]) for row in _load_rows(manifests, OUTPUTS)]
+        return JoinedRows(rows, [row.get(left, row.get(right)) for row in outputs])
 
     def _run_timers(self, case: Case, timers: RepeatingTimers, folder: Path) -> list[_Timer]:
         """Return the timers that fired, sorted by time and key."""

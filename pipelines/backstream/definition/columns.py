@@ -83,14 +83,14 @@ def value_columns(definition: Definition, source: Mapping[str, str]) -> tuple[Co
 
 
 def declared_columns(definition: Definition) -> tuple[Column, ...]:
-    """Return the columns that a job or a process function declares, with their Iceberg types.
+    """Return the columns that a job, a process function, or a join declares, with their Iceberg types.
 
     Raises:
         SpecError: when a type is unknown, or a result column cannot have it.
     """
-    section, columns = "job" if definition.job else "process", []
+    columns = []
     for name, text in (definition.code_columns or {}).items():
-        key = f"{section}.columns.{name} of {definition.name}"
+        key = f"{definition.code_key(name)} of {definition.name}"
         try:
             kind = exp.DataType.build(text, dialect="spark")
         except (SqlglotError, ValueError):
@@ -167,8 +167,13 @@ def list_missing_columns(definition: Definition, has: Callable[[str], bool]) -> 
     named = [("source.partition", spec.partition), ("source.sequence", spec.sequence)]
     named += [("source.key", column) for column in spec.key]
     named += [("source.deduplicate_on", column) for column in spec.deduplicate_on]
-    code = [("job", definition.job), ("process", definition.process)]
-    named += [(f"{name}.reads", column) for name, section in code if section for column in section.reads or ()]
+    code = [("job.reads", definition.job), ("process.reads", definition.process)]
+    named += [
+        (definition.code_key(column) if definition.join else key, column)
+        for key, section in code
+        if section
+        for column in section.reads or ()
+    ]
     problems = [f"{key} names {column!r}, {_NO_COLUMN}" for key, column in named if column and not has(column)]
     return problems + list_unknown_columns("watermark.marker", definition.marker or "null", has)
 

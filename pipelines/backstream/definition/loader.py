@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from backstream.definition.folder import find_definition
+from backstream.definition.join_section import with_join
 from backstream.definition.model import Definition
 from backstream.definition.prepared import as_copied, as_prepared, is_copied, is_prepared, with_united_source
 from backstream.definition.source_section import SideInput, Source
@@ -63,7 +64,7 @@ def parse_definition(content: Mapping[str, Any], where: str) -> Definition:
         SpecError: with the key and the value of each error, and the location `where`.
     """
     try:
-        return Definition.model_validate(with_united_source(content))
+        return Definition.model_validate(with_united_source(with_join(content)))
     except ValidationError as error:
         lines = dict.fromkeys(_error_text(details) for details in error.errors())
         raise SpecError(format_problems("problems", [*lines], where)) from None
@@ -162,8 +163,11 @@ _RULES = {
 }
 _PATH_CHOICES = {("path", "str"), ("path", "tuple[str, ...]")}
 """Ends of pydantic's error locations for a path that is neither text nor a list of texts."""
-_CHOICES = {("window", kind) for kind in ("tumbling", "sliding", "session", "cumulate")} | {("source", "parts")}
-"""Starts of pydantic's error locations whose second part is no key: the kind of a window, and several sources."""
+_KINDS = ("tumbling", "sliding", "session", "cumulate")
+_CHOICES = {(*section, kind) for section in (("window",), ("join", "window")) for kind in _KINDS} | {
+    ("source", "parts")
+}
+"""Starts of pydantic's error locations whose last part is no key: the kind of a window, and several sources."""
 
 
 def _error_text(error: ErrorDetails) -> str:

@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from backstream.definition.join_section import FUNCTION, JoinSection
 from backstream.definition.prepared_columns import MARKER
 from backstream.definition.result_sections import (
     CumulateWindow,
@@ -31,9 +32,10 @@ from backstream.definition.run_sections import Approval, Backfill, Publish, Qual
 from backstream.definition.source_section import SHARED_KEYS, SideInput, Source
 from backstream.definition.values import Name, Section, Sql
 from backstream.definition.watermark_sections import LatenessSection, WatermarkSection, find_unused_keys
-from backstream.eventtime.emission import Emission, EmissionModel, Topology
+from backstream.eventtime.emission import Emission, EmissionModel, Inputs, Topology
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, duration_text, instant_text
 from backstream.eventtime.intervals import Interval
+from backstream.eventtime.joins.join_function import inputs_of
 from backstream.eventtime.time_zones import ZONED_TIMES
 from backstream.eventtime.union import SEPARATOR, UnionSource, source_name
 from backstream.eventtime.watermark_generators import StrategyKind
@@ -87,6 +89,8 @@ class Definition(Section):
     """Your own Spark job, in place of aggregates."""
     process: Process | None = None
     """A process function, in place of aggregates."""
+    join: JoinSection | None = None
+    """A join of two sources, in place of aggregates."""
     backfill: Backfill = Backfill()
     """The settings of runs."""
     quality: Quality = Quality()
@@ -101,6 +105,12 @@ class Definition(Section):
         """Return the declared columns of a job or a process function, with their types; None with aggregates."""
         section = self.job or self.process
         return section.columns if section else None
+
+    def code_key(self, name: str) -> str:
+        """Return the key of a declared column of a job, a process function, or a join."""
+        if self.join:
+            return f"join.{'left' if name in self.join.left else 'right'}.{name}"
+        return f"{'job' if self.job else 'process'}.columns.{name}"
 
     @property
     def value_names(self) -> tuple[str, ...]:
@@ -151,7 +161,7 @@ class Definition(Section):
         named = (
             ("watermark generator", self.watermark.generator_class),
             ("job", self.job and self.job.function),
-            ("process function", self.process and self.process.process_class),
+            ("process function", self.process and not self.join and self.process.process_class),
             *(("function", function.function) for function in self.functions.values()),
         )
         return tuple(UserCode(role, target) for role, target in named if target)
@@ -189,7 +199,8 @@ class Definition(Section):
         sources = [
             UnionSource(str(part.name), self.watermark_of(part).spec().strategy) for part in self.source.parts
         ]
-        return Emission.from_sources(sources, self.watermark.topology)
+        emission = Emission.from_sources(sources, self.watermark.topology)
+        return replace(emission, inputs=inputs_of(self.join.kind, self.join.semantics)) if self.join else emission
 
     @property
     def valid_times(self) -> Interval:
@@ -332,7 +343,8 @@ class Definition(Section):
         if self.time is not TimeKind.EVENT:
             yield f"time must be event with {strategy}, got {self.time.value!r}"
         if self.code_columns is not None:
-            yield f"{strategy} is not possible with [{'job' if self.job else 'process'}]"
+            section = "job" if self.job else "join" if self.join else "process"
+            yield f"{strategy} is not possible with [{section}]"
         if self.lateness.allowed:
             allowed = duration_text(self.lateness.allowed)
             yield f"lateness.allowed has no meaning with {strategy}: Spark has none, got {allowed}"
@@ -357,34 +369,50 @@ class Definition(Section):
 
     def _result_problems(self) -> list[str]:
         """Return problems of the section that computes the rows: there must be exactly one."""
-        given = [name for name in ("aggregates", "job", "process") if getattr(self, name)]
+        given = [name for name in ("aggregates", "job", "process", "join") if getattr(self, name)]
+        if self.join and self.process and self.process.process_class == FUNCTION:
+            given.remove("process")  # it computes the join
         if not given:
             known = "must have at least one" if "aggregates" in self.model_fields_set else "is missing"
             return [f"aggregates {known}"]
         if len(given) > 1:
-            return [f"only one of aggregates, job, and process can compute the rows, got {' and '.join(given)}"]
-        problems = []
+            names = "aggregates, job, process, and join"
+            return [f"only one of {names} can compute the rows, got {' and '.join(given)}"]
+        return [*self._user_code_problems(given[0]), *(self._join_problems(self.join) if self.join else ())]
+
+    def _user_code_problems(self, section: str) -> Iterator[str]:
+        """Yield the settings that have no meaning with a section that computes rows in place of aggregates."""
+        if self.code_columns is None:
+            return
         without_meaning = [name for name in ("derive_after", "having", "top") if getattr(self, name)]
-        if self.code_columns is not None and without_meaning:
-            problems.append(f"{without_meaning[0]} has no meaning with [{given[0]}], which returns the rows")
-        if self.code_columns is not None and self.quality.verify:
-            problems.append(
-                f"quality.verify has no meaning with [{given[0]}], which the reference engine cannot run"
-            )
-        if self.code_columns is not None and self.backfill.keep_firings:
-            problems.append(f"backfill.keep_firings has no meaning with [{given[0]}]")
+        if without_meaning:
+            yield f"{without_meaning[0]} has no meaning with [{section}], which returns the rows"
+        if self.quality.verify:
+            yield f"quality.verify has no meaning with [{section}], which the reference engine cannot run"
+        if self.backfill.keep_firings:
+            yield f"backfill.keep_firings has no meaning with [{section}]"
         if self.process is None:
-            return problems
+            return
         if not isinstance(self.window, TumblingWindow):
-            problems.append(f"window.kind must be tumbling with [process], got {self.window.kind!r}")
+            hint = ": name those of the join in [join.window]" if self.join else ""
+            yield f"window.kind must be tumbling with [{section}], got {self.window.kind!r}{hint}"
         if self.backfill.publish != "final":
-            problems.append(f"backfill.publish has no meaning with [process], got {self.backfill.publish!r}")
-        if self.lateness.allowed:
+            yield f"backfill.publish has no meaning with [{section}], got {self.backfill.publish!r}"
+        if self.lateness.allowed and not self.join:
             allowed = duration_text(self.lateness.allowed)
-            problems.append(
-                f"lateness.allowed has no meaning with [process], which gets all records, got {allowed}"
-            )
-        return problems
+            yield f"lateness.allowed has no meaning with [process], which gets all records, got {allowed}"
+
+    def _join_problems(self, join: JoinSection) -> Iterator[str]:
+        parts = len(self.source.parts)
+        if parts != 2:  # noqa: PLR2004 - a left and a right side
+            yield f"join needs two [[source]], the left side and the right side, got {max(1, parts)}"
+        if not self.source.key:
+            yield "source.key is missing: a join pairs records whose key columns are equal"
+        if self.time is not TimeKind.EVENT:
+            yield f"time must be event with [join], got {self.time.value!r}"
+        if self.lateness.allowed and inputs_of(join.kind, join.semantics) is not Inputs.GATE:
+            allowed = duration_text(self.lateness.allowed)
+            yield f"lateness.allowed is for a window join with semantics = 'flink_datastream', got {allowed}"
 
     def _union_problems(self) -> Iterator[str]:
         parts = self.source.parts
@@ -434,8 +462,9 @@ class Definition(Section):
         taken = "has the name of another result column"
         reserved = RESULT_COLUMNS if self.code_columns is None else RESULT_COLUMNS | USER_CODE_COLUMNS
         problems += [f"source.key {name!r} {taken}" for name in sorted(reserved & set(key))]
-        section = "aggregates" if self.code_columns is None else f"{'job' if self.job else 'process'}.columns"
-        problems += [f"{section}.{name} {taken}" for name in sorted({*key, *reserved} & set(self.value_names))]
+        has_code = self.code_columns is not None
+        names = sorted({*key, *reserved} & set(self.value_names))
+        problems += [f"{self.code_key(name) if has_code else f'aggregates.{name}'} {taken}" for name in names]
         others = {*key, *reserved, *self.aggregates}
         problems += [f"derive_after.{name} {taken}" for name in sorted(others & set(self.derive_after))]
         if self.top is None:

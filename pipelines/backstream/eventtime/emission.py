@@ -26,6 +26,17 @@ class Topology(StrEnum):
     """One generator behind the source serves all partitions together."""
 
 
+class Inputs(StrEnum):
+    """The way in which several sources reach an operator."""
+
+    UNION = "union"
+    """As one stream, which ends at once."""
+    GATE = "gate"
+    """As one stream behind an input gate; the sources end one after the other. So joins DataStream's `coGroup`."""
+    OPERATOR = "operator"
+    """As inputs of one operator, which merges their watermarks. So join Flink SQL and `intervalJoin`."""
+
+
 class EmissionModel(StrEnum):
     """The moments at which watermarks advance."""
 
@@ -59,6 +70,7 @@ class Emission:
     (FLINK-40499).
     `sources`: the sources of a union in the order in which they tick. Each has its own strategy, and the topology.
     An input gate merges their watermarks.
+    `inputs`: the operator that reads the sources, if each is an input of its own: a join.
 
     What the watermarks depend on decides how they are computed:
 
@@ -78,6 +90,7 @@ class Emission:
     suppresses_final_when_idle: bool = False
     model: EmissionModel = EmissionModel.TICK
     sources: tuple[UnionSource, ...] = ()
+    inputs: Inputs = Inputs.UNION
 
     def __post_init__(self) -> None:
         if self.model is not EmissionModel.TICK and self.strategy.kind not in MAX_BASED:

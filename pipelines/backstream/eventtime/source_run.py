@@ -9,7 +9,7 @@ from heapq import merge
 from itertools import chain, groupby, pairwise
 
 from backstream.errors import SpecError
-from backstream.eventtime.emission import Emission, Topology
+from backstream.eventtime.emission import Emission, Inputs, Topology
 from backstream.eventtime.instants import MAX_MS, MIN_MS, wrap_int64
 from backstream.eventtime.records import Record, SourceClock
 from backstream.eventtime.stream_state import StreamState
@@ -100,6 +100,8 @@ class SourceRun:
         is_held = self.emission.suppresses_final_when_idle and is_idle_source
         if self.emission.has_end and not is_held:
             self.output.at(self.records - 1, self.clock.end_ms)
+            if self.gate and self.emission.inputs is not Inputs.UNION:
+                self.gate.finish()
             self.output.emit(MAX_MS)
             self.output.is_final = True
 

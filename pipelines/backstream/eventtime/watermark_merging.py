@@ -1,7 +1,7 @@
 """Merge the watermarks of partitions: in one source that reads them all, or at the gate behind several sources.
 
 The rules are those of Flink 2.3.0: `WatermarkOutputMultiplexer` and `ProgressiveTimestampsAndWatermarks` for the
-source, `StatusWatermarkValve` for the gate.
+source, `StatusWatermarkValve` for the gate, `IndexedCombinedWatermarkStatus` for an operator with two inputs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from backstream.eventtime.instants import MIN_MS
+from backstream.eventtime.instants import MAX_MS, MIN_MS
 from backstream.eventtime.records import Record
 from backstream.eventtime.stream_state import (
     ChannelState,
@@ -164,7 +164,7 @@ class SplitWatermarkMultiplexer:
             self._merged_ms = candidate_ms
             self._are_splits_idle = False
             self.downstream.emit(candidate_ms)
-        elif not active:
+        if not active:
             self._are_splits_idle = True
             self._announce_idleness()
 
@@ -370,6 +370,11 @@ class StatusWatermarkValve:
         elif was_slowest:
             self._emit_minimum()
 
+    def finish(self) -> None:
+        """Receive the end of each input, one after the other."""
+        for channel in self.channels:
+            channel.emit(MAX_MS)
+
     @property
     def merged_ms(self) -> int:
         """The last watermark that the gate emitted."""
@@ -396,3 +401,25 @@ class StatusWatermarkValve:
         if watermark_ms > self._merged_ms:
             self._merged_ms = watermark_ms
             self.downstream.emit(watermark_ms)
+
+
+@dataclass(slots=True)
+class TwoInputWatermarks(StatusWatermarkValve):
+    """The watermark of an operator with two inputs, e.g., a join.
+
+    In contrast to a gate, an input that becomes active again counts at once, so it can hold the other one back.
+    """
+
+    def on_rise(self, channel: _Channel, watermark_ms: int) -> None:
+        """Raise the watermark of an input, which also ends its idleness."""
+        channel.is_idle, channel.is_aligned, channel.watermark_ms = False, True, watermark_ms
+        self._emit_minimum()
+
+    def on_idle(self, channel: _Channel) -> None:
+        """Mark an input as idle; if all are idle, the maximum counts."""
+        channel.is_idle, channel.is_aligned = True, False
+        if all(other.is_idle for other in self.channels):
+            self._emit(max(other.watermark_ms for other in self.channels))
+            self.downstream.mark_idle()
+        else:
+            self._emit_minimum()

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import groupby
 
 from backstream.errors import SpecError
-from backstream.eventtime.emission import Emission, EmissionModel, Topology
+from backstream.eventtime.emission import Emission, EmissionModel, Inputs, Topology
 from backstream.eventtime.records import Record, SourceClock
 from backstream.eventtime.source_run import QuietTicks, Source, SourceRun
 from backstream.eventtime.stream_state import StreamState
@@ -28,6 +28,7 @@ from backstream.eventtime.watermark_merging import (
     OperatorWatermarks,
     SplitWatermarkMultiplexer,
     StatusWatermarkValve,
+    TwoInputWatermarks,
     WatermarkOutput,
 )
 from backstream.eventtime.watermarks import Watermarks
@@ -168,7 +169,7 @@ def _new_run(
     if emission.strategy.kind is StrategyKind.NONE:
         return SourceRun(emission, clock, (), output, quiet_ticks)
     if emission.sources:
-        gate = StatusWatermarkValve(output)
+        gate = (TwoInputWatermarks if emission.inputs is Inputs.OPERATOR else StatusWatermarkValve)(output)
         return SourceRun(emission, clock, _new_union_sources(emission, gate), output, quiet_ticks, gate)
     if given := emission.strategy.given:
         quiet_ticks = partial(_given_ticks, given, clock)

@@ -113,6 +113,8 @@ def _list_problems(plan: Plan, definition: Definition) -> Iterator[str]:
     marker = definition.marker
     if marker is not None and plan.columns.get(marker) not in {*TIMES, "boolean", "bigint"}:
         yield f"watermark.marker must be a column with a boolean or a timestamp, got {marker!r}"
+    if definition.join:
+        yield "the state of a join is that of Flink's own operator"
     cut = CutStream(definition, plan.columns, (), 0, 0)
     if definition.process is not None:
         yield from list_process_problems(cut)

@@ -115,9 +115,7 @@ def reason_not_readable(definition: Definition, columns: Mapping[str, str]) -> s
 
 def _list_reasons(definition: Definition, columns: Mapping[str, str]) -> Iterator[str]:
     if definition.code_columns is not None:
-        reads_all = definition.process is not None and definition.process.state_reach is None
-        code = f"[{'job' if definition.job else 'process'}] is your own code"
-        yield f"{code} without a state_reach: it reads the whole source" if reads_all else code
+        yield _describe_code(definition)
     window = definition.window.spec()
     if isinstance(window, Session):
         yield from _list_session_reasons(definition, window)
@@ -133,6 +131,14 @@ def _list_reasons(definition: Definition, columns: Mapping[str, str]) -> Iterato
     for name, call in definition.aggregates.items():
         if parse_aggregate(name, call, columns) is None:
             yield f"aggregates.{name} is {call}"
+
+
+def _describe_code(definition: Definition) -> str:
+    if definition.join:
+        return "[join] needs the records of a key one after the other"
+    reads_all = definition.process is not None and definition.process.state_reach is None
+    code = f"[{'job' if definition.job else 'process'}] is your own code"
+    return f"{code} without a state_reach: it reads the whole source" if reads_all else code
 
 
 def _list_session_reasons(definition: Definition, window: Session) -> Iterator[str]:

@@ -253,10 +253,10 @@ def snapshot_texts(publication: Publication | None) -> tuple[str, ...]:
 def aggregate_texts(definition: Definition) -> tuple[str, ...]:
     """Return the columns of the result as texts: `departures = count(*)`, and the conditions of published rows.
 
-    For user code, these are its columns and its name.
+    For user code and a join, these are the columns and the name.
     """
     if definition.code_columns is not None:
-        code = definition.user_code[-1]
+        code = definition.join or definition.user_code[-1]
         return tuple(f"{name} = {kind} of {code}" for name, kind in definition.code_columns.items())
     columns = {**definition.aggregates, **definition.derive_after}
     rows = [f"having {definition.having.condition}"] if definition.having else []

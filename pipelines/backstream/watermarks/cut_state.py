@@ -82,7 +82,7 @@ def _state_of_maxima(
     idle_after = emission.strategy.idle_timeout_ms // max(clock.interval_ms, 1) + 2
     # As in the reference, the last tick at which all partitions are idle decides, unless the watermark rose later.
     last_idle_tick = _last_idle_tick(cells.filter(is_included), emission, clock, idle_after)
-    are_splits_idle = not last_rise_tick or last_idle_tick > last_rise_tick
+    are_splits_idle = not last_rise_tick or last_idle_tick >= last_rise_tick
     has_timeout = emission.strategy.idle_timeout_ms > 0
     is_main_idle = not clock.last_tick or (has_timeout and clock.last_tick >= idle_after)
     new_generator = generator_factory(emission.strategy)
