@@ -98,12 +98,7 @@ _NOT_HANDED_OVER = {
 def _list_problems(plan: Plan, definition: Definition) -> Iterator[str]:
     if plan.mode is not Mode.REPLAY:
         yield f"only a replay has watermarks, and this run is a {plan.mode.value}"
-    if definition.job is not None:
-        yield "its rows come from your own Spark job, which has no state between windows"
-    kinds = {strategy.kind for strategy in definition.emission.strategies}
-    yield from (reason for kind, reason in _NOT_HANDED_OVER.items() if kind in kinds)
-    if definition.window.spec().zone:
-        yield _NOT_HANDED_OVER[StrategyKind.FLINK_SQL] + ", and only SQL has windows in local time"
+    yield from _list_other_operators(definition)
     if definition.watermark.finished_partitions == "release":
         yield 'watermark.finished_partitions = "release" has no meaning in a stream that goes on'
     if definition.source.deduplicate_on and definition.source.deduplicate_keep == "last":
@@ -113,8 +108,6 @@ def _list_problems(plan: Plan, definition: Definition) -> Iterator[str]:
     marker = definition.marker
     if marker is not None and plan.columns.get(marker) not in {*TIMES, "boolean", "bigint"}:
         yield f"watermark.marker must be a column with a boolean or a timestamp, got {marker!r}"
-    if definition.join:
-        yield "the state of a join is that of Flink's own operator"
     cut = CutStream(definition, plan.columns, (), 0, 0)
     if definition.process is not None:
         yield from list_process_problems(cut)
@@ -122,6 +115,18 @@ def _list_problems(plan: Plan, definition: Definition) -> Iterator[str]:
         yield from _list_unreadable_columns(
             plan, "the records" if definition.process else "the records of open windows"
         )
+
+
+def _list_other_operators(definition: Definition) -> Iterator[str]:
+    """Yield the parts of a definition whose live operators have a state that is not made here."""
+    if definition.job is not None:
+        yield "its rows come from your own Spark job, which has no state between windows"
+    if definition.join is not None:
+        yield "the state of a join is that of Flink's own operator"
+    kinds = {strategy.kind for strategy in definition.emission.strategies}
+    yield from (reason for kind, reason in _NOT_HANDED_OVER.items() if kind in kinds)
+    if definition.window.spec().zone:
+        yield _NOT_HANDED_OVER[StrategyKind.FLINK_SQL] + ", and only SQL has windows in local time"
 
 
 def _list_unreadable_columns(plan: Plan, needed: str) -> Iterator[str]:
