@@ -49,7 +49,8 @@ def recorded_job(rng: Random) -> dict[str, Any]:
         rows = [*emit_sessions(read_records, watermarks, size_us)]
         query = {"kind": "session", "gap_us": size_us}
     else:
-        windows = JobWindows(size_us, size_us // rng.choice((1, 1, 2, 5)), rng.choice((0, 0, 300_000)))
+        slide_us = size_us // rng.choice((1, 1, 2, 5))
+        windows = JobWindows(size_us, slide_us, rng.choice((0, 0, slide_us // 2)))
         rows = (emit_windows if mode == "append" else update_windows)(read_records, watermarks, windows)
         query = {
             "kind": "window",
