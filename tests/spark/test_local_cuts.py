@@ -32,9 +32,14 @@ WINDOWS: dict[str, dict[str, str]] = {
 @pytest.mark.parametrize(
     ("engine", "kind", "day"),
     [
-        *(("native", kind, day) for kind in WINDOWS for day in (SPRING, AUTUMN)),
-        ("spark", "cumulate", AUTUMN),
-        ("spark", "session", AUTUMN),
+        ("native", "tumbling", SPRING),
+        ("native", "sliding", AUTUMN),
+        ("native", "cumulate", AUTUMN),
+        ("native", "session", AUTUMN),
+        pytest.param("native", "session", SPRING, marks=pytest.mark.long),
+        pytest.param("native", "sliding", SPRING, marks=pytest.mark.long),
+        ("spark", "session", SPRING),
+        pytest.param("spark", "cumulate", AUTUMN, marks=pytest.mark.long),
     ],
 )
 def test_however_a_range_of_local_days_is_cut_the_rows_are_the_same(

@@ -25,6 +25,7 @@ from itertools import pairwise
 from typing import Self
 from zoneinfo import ZoneInfo
 
+from backstream.errors import SpecError
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, MAX_MS, MINUTE_MS, SECOND_MS, epoch_ms, utc_datetime
 from backstream.eventtime.intervals import Interval
 
@@ -153,9 +154,13 @@ def load_time_zone(name: str) -> TimeZone:
     """Return a time zone from the time-zone data of the package `tzdata`, whose version is known.
 
     Raises:
-        ZoneInfoNotFoundError: when there is no such zone.
+        SpecError: when there is no such zone.
     """
-    content = files("tzdata").joinpath("zoneinfo", *name.split("/")).read_bytes()
+    try:
+        content = files("tzdata").joinpath("zoneinfo", *name.split("/")).read_bytes()
+    except OSError:
+        msg = f"time zone must be one of the time-zone data, such as Europe/Berlin, got {name!r}"
+        raise SpecError(msg) from None
     zone = ZoneInfo.from_file(BytesIO(content), key=name)
     changes = list(_find_changes(zone, _list_stored_changes(content)))
     first_ms = _offset_ms(zone, ZONED_TIMES.start_ms)

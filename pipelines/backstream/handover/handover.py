@@ -18,6 +18,7 @@ from backstream.errors import PlanError, SpecError
 from backstream.eventtime.instants import instant_text
 from backstream.eventtime.stream_state import SplitState
 from backstream.eventtime.watermark_generators import StrategyKind
+from backstream.eventtime.windows import WindowSpec
 from backstream.handover.handover_process import compute_process_tables, list_process_problems
 from backstream.handover.handover_stream import CutState, CutStream, compute_cut_state
 from backstream.native.database import open_database
@@ -183,7 +184,7 @@ def _write_bundle(
         watermark_ms=state.stream.watermark_ms,
         is_idle=state.stream.is_idle,
         clock_start_ms=clock.start_ms,
-        window={"kind": definition.window.kind, **asdict(replace(definition.window.spec(), zone=None))},
+        window={"kind": definition.window.kind, **_geometry(definition.window.spec())},
         allowed_lateness_ms=definition.lateness.allowed,
         watermark=_watermark_content(definition),
         key=tuple(definition.source.key),
@@ -196,6 +197,10 @@ def _write_bundle(
     )
     bundle.write(folder)
     return bundle, folder
+
+
+def _geometry(window: WindowSpec) -> dict[str, int]:
+    return {name: value for name, value in asdict(window).items() if name != "zone"}
 
 
 def _watermark_content(definition: Definition) -> dict[str, Any]:

@@ -45,6 +45,8 @@ class DuplicateQueries:
     def scan(self, interval: Interval) -> str:
         """Return a query of all records that decide about those of an interval."""
         reach, valid = self.identity.reach(interval), self.reading.valid
+        if self.reading.zone:
+            valid = self.reading.zone.local_span(valid)
         # DuckDB cannot express all instants of Python's integers.
         start_ms = max(reach.start_ms, min(valid.start_ms, interval.start_ms))
         end_ms = min(reach.end_ms, max(valid.end_ms, interval.end_ms))

@@ -160,10 +160,8 @@ def _readable_within(reading: ReadSpec, interval: Interval, complete: Collection
     """Return the condition of a readable record with an event time in the interval; see `is_readable`."""
     if reading.zone is None:
         return f"{is_readable(reading, complete)} AND {is_within(reading, interval)}"
-    near, event_ms = (
-        is_within(reading, reading.zone.instant_span(interval)),
-        _event_ms(replace(reading, zone=reading.zone.around(interval)), quote_name(reading.event_time)),
-    )
+    near = is_within(reading, reading.zone.instant_span(interval))
+    event_ms = _event_ms(replace(reading, zone=reading.zone.around(interval)), quote_name(reading.event_time))
     is_inside = f"{event_ms} >= {interval.start_ms} AND {event_ms} < {interval.end_ms}"
     return f"{is_readable(reading, complete)} AND {near} AND {is_inside}"
 

@@ -228,6 +228,7 @@ JOB_COLUMNS = frozenset((WINDOW_START, WINDOW_END, "fate", "pane_index", "pane_t
 WORKING_COLUMNS = frozenset(
     (
         "event_time_ms",
+        "event_instant_ms",
         "arrival_time_ms",
         "source_partition",
         "source_partition__number",

@@ -149,13 +149,13 @@ def _find_outside(
     definition: Definition, inputs: Iterable[InputFile], times: Mapping[str, FileTimes], total: int
 ) -> Iterator[ImplausibleTimes]:
     """Yield the files all of whose records are outside of the valid event times: no run reads and counts them."""
-    first_ms, end_ms = definition.source.event_time_range
+    valid = definition.valid_times
     outside = [
         file
         for file in inputs
         if file.min_event_ms is not None
         and file.max_event_ms is not None
-        and (file.max_event_ms < first_ms or file.min_event_ms >= end_ms)
+        and (file.max_event_ms < valid.start_ms or file.min_event_ms >= valid.end_ms)
         and not times.get(file.path, {}).get("event_time", TimeCounts()).suspects
     ]
     if outside:

@@ -255,9 +255,9 @@ def mark_duplicates(identity: Identity) -> Step:
         return lambda events: events.withColumn("is_duplicate", F.expr("false"))
     ids = [F.col(quote_column(name)) for name in identity.columns]
     has_id = F.col(REASON).isNull() & reduce(Column.__or__, (each.isNotNull() for each in ids))
-    # Events that have no copies are divided by event time, so that no task gets all of them.
 
     def step(events: DataFrame) -> DataFrame:
+        # Events that have no copies are divided by event time, so that no task gets all of them.
         at_ms = F.col(INSTANT if INSTANT in events.columns else "event_time_ms")
         same = Window.partitionBy(has_id, F.when(~has_id, at_ms) if identity.within_ms else at_ms, *ids)
         in_order = same.orderBy(*_order_of_copies(events, identity.keep))

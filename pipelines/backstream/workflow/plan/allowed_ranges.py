@@ -133,14 +133,16 @@ def read_interval(piece: Interval, definition: Definition) -> Interval:
 
 
 def needed_times(interval: Interval, definition: Definition, mode: Mode) -> Interval:
-    """Return the event times that a run of a range needs from the source; `source.partition_filter` uses them.
+    """Return the instants that a run of a range needs from the source; `source.partition_filter` uses them.
 
     The watermarks of a replay depend on all records, sessions have any length, and state has any reach.
     """
     is_bounded = mode is Mode.RECOMPUTE and not isinstance(definition.window.spec(), Session)
     if not is_bounded or definition.process is not None:
         return ALL_TIMES
-    return definition.source.identity.reach(read_interval(interval, definition))
+    needed = definition.source.identity.reach(read_interval(interval, definition))
+    zone = definition.window.spec().zone
+    return zone.instant_span(needed) if zone else needed
 
 
 def _footer_span(file: InputFile) -> Interval | None:
