@@ -89,6 +89,7 @@ class SourceRun:
     def finish(self) -> None:
         """Run the remaining ticks, and end the input with +inf."""
         self.advance(self.clock.end_ms)
+        self.output.before_end = len(self.output.events)
         is_idle_source = self.output.is_idle and self.emission.topology is Topology.SPLITS
         is_held = self.emission.suppresses_final_when_idle and is_idle_source
         if self.emission.has_end and not is_held:
