@@ -122,7 +122,7 @@ def over_days(line: Line) -> Line:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "number"), [("interval_join", 26), ("window_join", 31), ("sql_window_join", 23)])
+@pytest.mark.parametrize(("name", "number"), [("interval_join", 26), ("window_join", 12), ("sql_window_join", 23)])
 def test_each_chunk_of_a_day_reads_all_records_of_its_rows(
     spark: SparkSession, name: str, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
