@@ -70,7 +70,8 @@ OF_THE_PARALLELISM = "an interval join of Flink SQL in which the parallelism dec
 
 @pytest.mark.slow
 def test_a_run_on_spark_agrees_with_flink(spark: SparkSession) -> None:
-    lines = [line for name in FAMILIES for line in lines_of(name)[6:18:11]]
+    # The other families run below, over several days.
+    lines = [lines_of(name)[21] for name in ("sql_interval_join", "sql_temporal_join")]
 
     tally = find_difference(lines, run_engine(spark, "spark"))
 
@@ -121,7 +122,7 @@ def over_days(line: Line) -> Line:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "number"), [("interval_join", 26), ("window_join", 31), ("sql_window_join", 23)])
+@pytest.mark.parametrize(("name", "number"), [("interval_join", 26), ("window_join", 12), ("sql_window_join", 23)])
 def test_each_chunk_of_a_day_reads_all_records_of_its_rows(
     spark: SparkSession, name: str, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

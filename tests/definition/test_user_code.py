@@ -113,7 +113,10 @@ PROCESS = f'{{ class = "shop.jobs:Alerts", {COLUMNS} }}'
 @pytest.mark.parametrize(
     ("lines", "error"),
     [
-        ({"job": JOB}, "only one of aggregates, job, and process can compute the rows, got aggregates and job"),
+        (
+            {"job": JOB},
+            "only one of aggregates, job, process, and join can compute the rows, got aggregates and job",
+        ),
         (
             {"aggregates": None, "job": JOB, "backfill.keep_firings": "true"},
             "backfill.keep_firings has no meaning with [job]",

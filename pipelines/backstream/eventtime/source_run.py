@@ -96,6 +96,7 @@ class SourceRun:
             for at_ms, watermark_ms in zip(given.at_ms[place:], given.watermark_ms[place:], strict=True):
                 self.output.at(self.records - 1, at_ms)
                 self.output.emit(watermark_ms)
+        self.output.before_end = len(self.output.events)
         is_idle_source = self.output.is_idle and self.emission.topology is Topology.SPLITS
         is_held = self.emission.suppresses_final_when_idle and is_idle_source
         if self.emission.has_end and not is_held:

@@ -51,6 +51,8 @@ class Watermarks:
     in_force_ms: list[int] = field(default_factory=list)
     is_final: bool = False
     """True if +inf arrived at the end."""
+    before_end: int | None = None
+    """The number of events in the list before the end of input, which no record sees; None: it has not ended."""
     records_before: int = 0
     events_before: int = 0
     initial_ms: int = MIN_MS

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from backstream.errors import PlanError
 from backstream.eventtime.emission import Emission, EmissionModel
-from backstream.eventtime.instants import MAX_MS, wrap_int64
+from backstream.eventtime.instants import wrap_int64
 from backstream.eventtime.records import Record, SourceClock
 from backstream.eventtime.watermark_generators import StrategyKind
 from backstream.eventtime.watermark_sources import run_source
@@ -136,8 +136,7 @@ def to_timeline(
     climbs_by_event = climbs or {}
     rises = [
         _rise(event, climbs_by_event.get(number, 1), rows, clock)
-        for number, event in enumerate(played.events)
-        if _has_marker(event, rows) or event.watermark_ms != MAX_MS  # no record sees the end of input
+        for number, event in enumerate(played.events[: played.before_end])
     ]
     timeline = WatermarkTimeline(
         to_int64([rise.first_ms for rise in rises]),
