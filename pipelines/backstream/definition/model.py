@@ -20,6 +20,7 @@ from backstream.definition.result_sections import (
     Having,
     Job,
     Process,
+    RecordFilter,
     SessionWindow,
     SlidingWindow,
     TumblingWindow,
@@ -68,6 +69,8 @@ class Definition(Section):
     """The watermarks of the stream."""
     lateness: LatenessSection = LatenessSection()
     """The allowed lateness."""
+    filter: RecordFilter | None = None
+    """The condition of the records that windows get."""
     aggregates: dict[Name, Sql] = {}
     """The columns of the result: a name and an aggregate in Spark SQL, e.g., `revenue = "sum(amount)"`."""
     derive_after: dict[Name, Sql] = {}

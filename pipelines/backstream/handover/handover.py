@@ -100,6 +100,8 @@ def _list_problems(plan: Plan, definition: Definition) -> Iterator[str]:
         yield f"only a replay has watermarks, and this run is a {plan.mode.value}"
     if definition.job is not None:
         yield "its rows come from your own Spark job, which has no state between windows"
+    if definition.filter is not None:
+        yield "a job that continues from its state would not apply [filter]"
     kinds = {strategy.kind for strategy in definition.emission.strategies}
     yield from (reason for kind, reason in _NOT_HANDED_OVER.items() if kind in kinds)
     if definition.watermark.finished_partitions == "release":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -104,8 +104,9 @@ def _choose_reading(raw: RawInput, files: Sequence[str], columns: Collection[str
     is_ordered = plan.mode is Mode.REPLAY or definition.source.deduplicate_on
     if is_ordered or list_files_with_rest(files, reading, reading.valid, Stores.from_environment()):
         return reading
-    types = {name: plan.columns[name] for name in (reading.event_time, *columns)}
-    return ReadSpec(reading.event_time, reading.event_time, None, None, types, reading.valid)
+    names = (reading.event_time, *columns, *filter(None, [reading.filter]))
+    types = {name: plan.columns[name] for name in names}
+    return replace(reading, arrival_time=reading.event_time, partition=None, sequence=None, types=types)
 
 
 def _create_sample(

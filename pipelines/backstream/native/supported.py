@@ -104,8 +104,10 @@ def read_spec(definition: Definition, columns: Mapping[str, str], also: Iterable
     times = (source.event_time, source.arrival_time or source.event_time)
     names = [name for name in (*times, source.partition, source.sequence, *also) if name]
     names += {FILE}.intersection(columns) if source.deduplicate_on else ()
-    types = {name: columns[name] for name in dict.fromkeys(names)}
-    return ReadSpec(*times, source.partition, source.sequence, types, Interval(*source.event_time_range))
+    condition = definition.filter and definition.filter.where
+    types = {name: columns[name] for name in dict.fromkeys([*names, *filter(None, [condition])])}
+    valid = Interval(*source.event_time_range)
+    return ReadSpec(*times, source.partition, source.sequence, types, valid, condition)
 
 
 def reason_not_readable(definition: Definition, columns: Mapping[str, str]) -> str | None:

@@ -42,7 +42,7 @@ class ReadSpec:
     """The columns of a source file that make up an event.
 
     `types` are the Spark SQL types of the columns to read. `valid` is the half-open range of event times in which
-    a record is readable.
+    a record is readable. `filter` is a column of truth values: windows get the records with a true one.
     """
 
     event_time: str
@@ -51,6 +51,7 @@ class ReadSpec:
     sequence: str | None
     types: Mapping[str, str]
     valid: Interval
+    filter: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
