@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from backstream.conformance.cases import Case, Pairs
+from backstream.conformance.cases import Case, Pairs, UnsupportedCaseError
 from backstream.conformance.comparison import AnyCase
 from backstream.conformance.recorded_jobs import JobCase, JobRows
+from backstream.conformance.script_cases import ScriptCase
 from backstream.errors import BackstreamError
 from backstream.eventtime.stream_replay import (
     ReplayResults,
@@ -75,6 +76,8 @@ def run_cases(cases: Sequence[AnyCase], cuts: int = 0) -> list[StreamResult | Jo
 def _run_or_error(case: AnyCase, cuts: int) -> StreamResult | JobRows | BackstreamError:
     if isinstance(case, JobCase):
         return JobRows(case.list_windows())
+    if isinstance(case, ScriptCase):
+        return UnsupportedCaseError("scripts of Flink SQL, which need --engine native or spark")
     try:
         return _result(list(_replay_parts(case, cuts)))
     except BackstreamError as error:

@@ -85,7 +85,7 @@ def find_origins(definition: Definition, *, is_replay: bool, known: Iterable[str
         ),
         *(
             Origin(path, Step.FILTER, text)
-            for text in (source.where, definition.filter and definition.filter.where)
+            for text in (source.where, definition.condition)
             if text
             for path in paths.of(text)
         ),

@@ -27,7 +27,7 @@ from backstream.definition.result_sections import (
     UserFunction,
 )
 from backstream.definition.run_sections import Approval, Backfill, Publish, Quality
-from backstream.definition.source_section import SHARED_KEYS, SideInput, Source
+from backstream.definition.source_section import SHARED_KEYS, FlinkSql, SideInput, Source
 from backstream.definition.values import Name, Section, Sql
 from backstream.definition.watermark_sections import LatenessSection, WatermarkSection, find_unused_keys
 from backstream.eventtime.emission import Emission, EmissionModel
@@ -59,6 +59,8 @@ class Definition(Section):
     """A text for the pages in Airflow."""
     source: Source
     """The input; `[[source]]` more than once unites several sources into one stream."""
+    flink_sql: FlinkSql | None = Field(default=None, exclude=True)
+    """A script of Flink SQL in place of most of the other keys."""
     inputs: dict[Name, SideInput] = {}
     """Further inputs of `source.transform`, by the name of its argument."""
     window: Annotated[TumblingWindow | SlidingWindow | SessionWindow | CumulateWindow, Field(discriminator="kind")]
@@ -97,6 +99,11 @@ class Definition(Section):
         """Return the declared columns of a job or a process function, with their types; None with aggregates."""
         section = self.job or self.process
         return section.columns if section else None
+
+    @property
+    def condition(self) -> str | None:
+        """Return the SQL of `[filter]`; None without one."""
+        return self.filter.where if self.filter else None
 
     @property
     def value_names(self) -> tuple[str, ...]:

@@ -238,8 +238,7 @@ def list_read_paths(definition: Definition) -> list[tuple[str, ...]] | None:
     source = definition.source
     if source.transform or definition.reads_all_columns:
         return None
-    condition = definition.filter and definition.filter.where
-    texts = (source.event_time, source.arrival_time, source.where, condition, *source.derive.values())
+    texts = [source.event_time, source.arrival_time, source.where, definition.condition, *source.derive.values()]
     paths = [*list_paths(definition), *_paths_of(text for text in texts if text)]
     return [tuple(path.split(".")) for path in dict.fromkeys(paths)]
 

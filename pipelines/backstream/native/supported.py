@@ -104,10 +104,10 @@ def read_spec(definition: Definition, columns: Mapping[str, str], also: Iterable
     times = (source.event_time, source.arrival_time or source.event_time)
     names = [name for name in (*times, source.partition, source.sequence, *also) if name]
     names += {FILE}.intersection(columns) if source.deduplicate_on else ()
-    condition = definition.filter and definition.filter.where
-    types = {name: columns[name] for name in dict.fromkeys([*names, *filter(None, [condition])])}
+    names += [definition.condition] if definition.condition else []
+    types = {name: columns[name] for name in dict.fromkeys(names)}
     valid = Interval(*source.event_time_range)
-    return ReadSpec(*times, source.partition, source.sequence, types, valid, condition)
+    return ReadSpec(*times, source.partition, source.sequence, types, valid, definition.condition)
 
 
 def reason_not_readable(definition: Definition, columns: Mapping[str, str]) -> str | None:

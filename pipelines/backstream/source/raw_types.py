@@ -124,8 +124,9 @@ def _list_problems_of_records(definition: Definition, raw: Mapping[str, str]) ->
     for name, text in source.derive.items():
         yield from list_unknown_columns(f"source.derive.{name}", text, has)
         types[name] = _type_of(text, types)
-    for key, text in (("source", source.where), ("filter", definition.filter and definition.filter.where)):
-        unknown, kind = list_unknown_columns(f"{key}.where", text or "true", has), _type_of(text or "true", types)
+    conditions = {"source": source.where or "true", "filter": definition.condition or "true"}
+    for key, text in conditions.items():
+        unknown, kind = list_unknown_columns(f"{key}.where", text, has), _type_of(text, types)
         yield from unknown
         if not unknown and kind not in ("boolean", _UNKNOWN):
             yield f"{key}.where must be true or false, got {kind} from {text!r}"

@@ -24,7 +24,7 @@ from backstream.spark.schemas import int64_literal, plan_literals
 from backstream.spark.sessions import found_sessions, session_panes
 from backstream.spark.sessions.found_sessions import Sessions
 from backstream.spark.sessions.islands import START, SessionColumns, build_islands, build_units
-from backstream.spark.source import IS_FILTERED, REASON, count_gaps, is_for_windows, fate_outside_windows
+from backstream.spark.source import IS_FILTERED, REASON, count_gaps, fate_outside_windows, is_for_windows
 from backstream.spark.watermarks.join import add_watermarks
 from backstream.spark.windows import aggregation
 from backstream.spark.windows.fate_counts import IN_A_WINDOW, FateCounts, count_fates

@@ -21,7 +21,7 @@ from backstream.spark import chunk_group as reading
 from backstream.spark.chunk_group import ChunkRecords, SparkGroup
 from backstream.spark.schemas import ARRIVAL_ORDER, EVENT, int64_literal
 from backstream.spark.shuffle_free import aggregate_by_time_range
-from backstream.spark.source import IS_FILTERED, count_gaps, is_for_windows, fate_outside_windows
+from backstream.spark.source import IS_FILTERED, count_gaps, fate_outside_windows, is_for_windows
 from backstream.spark.user_jobs import IN_FINAL, add_pane_index
 from backstream.spark.watermarks.firing_time_columns import FiringTimeColumns, GridColumns
 from backstream.spark.watermarks.join import add_watermarks
