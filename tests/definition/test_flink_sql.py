@@ -292,7 +292,8 @@ TO_SINK = "SELECT window_start, {} FROM " + WINDOW + " GROUP BY shop, window_sta
         ),
         (
             (
-                "SELECT COUNT(*) FROM TABLE(HOP(TABLE orders, DESCRIPTOR(at), INTERVAL '7' MINUTE, INTERVAL '1' HOUR))"
+                "SELECT COUNT(*) FROM TABLE("
+                "HOP(TABLE orders, DESCRIPTOR(at), INTERVAL '7' MINUTE, INTERVAL '1' HOUR))"
                 " GROUP BY window_start, window_end"
             ),
             "the size of HOP must be a multiple of its slide",

@@ -75,6 +75,8 @@ VALUES: Mapping[str, Any] = {
     "ts > TIMESTAMP '2026-03-02 08:05:06.788'": True,
     "day = DATE '2026-03-02'": True,
     "CAST(ts AS DATE) = day": True,
+    "CAST(ts AS TIMESTAMP(0))": datetime(2026, 3, 2, 8, 5, 6, tzinfo=UTC),
+    "CAST('2026-03-02 08:05:06.789123' AS TIMESTAMP(3))": datetime(2026, 3, 2, 8, 5, 6, 789000, UTC),
     "TO_TIMESTAMP_LTZ(l, 3)": datetime(1970, 2, 27, 20, 53, 20, tzinfo=UTC),
     "TO_TIMESTAMP('03/02/2026 01:02:03', 'MM/dd/yyyy HH:mm:ss')": datetime(2026, 3, 2, 1, 2, 3, tzinfo=UTC),
 }

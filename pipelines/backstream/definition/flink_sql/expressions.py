@@ -38,6 +38,8 @@ _NUMBER_OF_UNIT = re.compile(r"\d+(\.\d{1,3})?")
 _RESERVED = frozenset((*Spark.Tokenizer.KEYWORDS, "USER", "CURRENT_USER", "SESSION_USER", "CURRENT_DATE"))
 _PLAIN = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _LITERAL_INT_LIMIT = 2**31
+_MICROSECONDS = 6
+"""The precision of times in Spark."""
 _MAX_SHOWN = 60
 """The length of an expression in a message."""
 _DATE_PATTERN = re.compile(r"(?:yyyy|MM|dd|HH|mm|ss|[-:/. ]|'[A-Za-z]')+")
@@ -260,7 +262,8 @@ def _integral(operator: str, left: Typed, right: Typed) -> Typed:
 
 def _decimal(over: Expressions, node: exp.Expr, operator: str, left: Typed, right: Typed) -> Typed:
     """Return decimal arithmetic with operands and a result of Flink's types; both systems round half up."""
-    if operator == "/" and any(isinstance(each, exp.Literal) for each in (node.this, node.expression)):
+    parts = ((node.this, left.kind), (node.expression, right.kind))
+    if operator == "/" and any(isinstance(part, exp.Literal) and not kind.is_integral for part, kind in parts):
         over.refuse(node, "a quotient with a decimal literal is not possible", "write CAST(.. AS DECIMAL(p, s))")
     one, other = left.kind.as_decimal, right.kind.as_decimal
     result = _decimal_result(operator, one, other) if one and other else None
@@ -293,10 +296,14 @@ def _cast(over: Expressions, node: exp.Expr) -> Typed:
         return Typed(f"date {found.sql}", DATE)
     if (found.kind.name, target.name) not in _CASTS and not (found.kind.is_number and target.is_number):
         over.refuse(node, f"CAST of {found.kind} to {target} is not possible: its values differ in Spark")
-    if found.kind.is_time and target.is_time:
-        return Typed(found.sql, target, found.is_atom)
     function = "try_cast" if isinstance(node, exp.TryCast) else "cast"
-    return Typed(f"{function}({found.sql} as {target.spark})", target)
+    sql = found.sql if found.kind.is_time and target.is_time else f"{function}({found.sql} as {target.spark})"
+    if target.is_time and target.precision < (found.kind.precision if found.kind.is_time else _MICROSECONDS):
+        unit = {0: "second", 3: "millisecond", _MICROSECONDS: "microsecond"}.get(target.precision)
+        if unit is None:
+            over.refuse(node, f"CAST to {target} is not possible: the precision must be 0, 3, or 6")
+        sql = f"date_trunc('{unit}', {sql})"
+    return Typed(sql, target, is_atom=sql.endswith(")") or found.is_atom)
 
 
 def _case(over: Expressions, node: exp.Expr) -> Typed:
@@ -517,8 +524,14 @@ def _shorten(node: exp.Expr) -> str:
 
 
 _COMPARISONS = {
-    "eq": "=", "neq": "<>", "lt": "<", "lte": "<=", "gt": ">", "gte": ">=",
-    "nullsafeneq": "is distinct from", "nullsafeeq": "<=>",
+    "eq": "=",
+    "neq": "<>",
+    "lt": "<",
+    "lte": "<=",
+    "gt": ">",
+    "gte": ">=",
+    "nullsafeneq": "is distinct from",
+    "nullsafeeq": "<=>",
 }
 _ARITHMETIC = {"add": "+", "sub": "-", "mul": "*", "div": "/", "mod": "%"}
 _FIELDS_OF_TIME = {name: name.lower() for name in ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")}

@@ -26,8 +26,10 @@ from backstream.definition.flink_sql.types import (
     DOUBLE,
     STRING,
     TIMESTAMP,
+    TIMESTAMP_LTZ,
     FlinkType,
     holds_all,
+    type_of_cast,
 )
 from backstream.errors import SpecError
 from backstream.eventtime.instants import duration_text
@@ -238,7 +240,7 @@ class _Translation:
         self._use_field(stored)
         arguments = [each.name for each in node.expressions[1:]]
         match node.name.upper() if isinstance(node, exp.Anonymous) else "CAST":
-            case "CAST":
+            case "CAST" if type_of_cast(node.args["to"]) in (TIMESTAMP, TIMESTAMP_LTZ):
                 return self._stored_time(stored)
             case "TO_TIMESTAMP_LTZ":
                 unit = "s" if arguments == ["0"] else "ms"
