@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 from sqlglot import exp
 
-from backstream.definition.flink_sql.expressions import Expressions, Typed
+from backstream.definition.flink_sql.expressions import Expressions, SqlValue
 from backstream.definition.flink_sql.queries import QueryReader
 from backstream.definition.flink_sql.script import FlinkScript, ScriptText
 
@@ -26,7 +26,7 @@ ROW = (
 VALUES: Mapping[str, Any] = {
     "i / j": -3,
     "i % j": -1,
-    "MOD(l, 7)": 1,
+    "MOD(l, 7)": 2,
     "l / 3": 1_666_666_666,
     "i + l": 4_999_999_993,
     "d / j": 1.25,
@@ -83,16 +83,16 @@ VALUES: Mapping[str, Any] = {
 """The value of each expression in the row."""
 
 
-def translate(text: str) -> Typed:
+def translate(text: str) -> SqlValue:
     script = FlinkScript.read(ScriptText(TABLE.format(text), "functions.sql"))
     relation = QueryReader(script).read(script.views["v"])
 
-    def column(_node: exp.Expr, path: Sequence[str]) -> Typed:
+    def column(_node: exp.Expr, path: Sequence[str]) -> SqlValue:
         kind = relation.table.columns[path[0]].kind
         for name in path[1:]:
             kind = dict(kind.fields)[name] if kind else None
         assert kind is not None
-        return Typed(".".join(path), kind)
+        return SqlValue(".".join(path), kind)
 
     return Expressions(script.source, column).of(relation.columns["e"])
 

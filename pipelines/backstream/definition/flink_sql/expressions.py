@@ -32,7 +32,7 @@ from backstream.definition.flink_sql.types import (
     wider_type,
 )
 
-AGGREGATES = frozenset(("COUNT", "SUM", "AVG", "MIN", "MAX"))
+_AGGREGATES = frozenset(("COUNT", "SUM", "AVG", "MIN", "MAX"))
 _UNITS_MS = {"SECOND": 1_000, "MINUTE": 60_000, "HOUR": 3_600_000, "DAY": 86_400_000}
 _NUMBER_OF_UNIT = re.compile(r"\d+(\.\d{1,3})?")
 _RESERVED = frozenset((*Spark.Tokenizer.KEYWORDS, "USER", "CURRENT_USER", "SESSION_USER", "CURRENT_DATE"))
@@ -45,7 +45,7 @@ _MAX_SHOWN = 60
 _DATE_PATTERN = re.compile(r"(?:yyyy|MM|dd|HH|mm|ss|[-:/. ]|'[A-Za-z]')+")
 
 
-class Typed(NamedTuple):
+class SqlValue(NamedTuple):
     """An expression of Spark SQL with its type in Flink. `is_atom` is true if it needs no parentheses."""
 
     sql: str
@@ -64,7 +64,7 @@ def quote_identifier(name: str) -> str:
     return name if is_plain else "`" + name.replace("`", "``") + "`"
 
 
-def quote_literal(text: str) -> str:
+def _quote_literal(text: str) -> str:
     """Return a text as a literal of Spark SQL, in which a backslash has a meaning."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
@@ -94,8 +94,8 @@ class Expressions:
     """
 
     source: ScriptText
-    column: Callable[[exp.Expr, Sequence[str]], Typed]
-    known: Callable[[exp.Expr], Typed | None] = lambda _: None
+    column: Callable[[exp.Expr, Sequence[str]], SqlValue]
+    known: Callable[[exp.Expr], SqlValue | None] = lambda _: None
 
     def refuse(self, node: exp.Expr, sentence: str, hint: str = "") -> NoReturn:
         """Raise the error of an expression."""
@@ -108,7 +108,7 @@ class Expressions:
             self.refuse(node, f"a condition must be a BOOLEAN, got {found.kind}")
         return found.sql
 
-    def of(self, node: exp.Expr) -> Typed:
+    def of(self, node: exp.Expr) -> SqlValue:
         """Return an expression of Spark SQL with the same value.
 
         Raises:
@@ -125,38 +125,38 @@ class Expressions:
         raise AssertionError
 
 
-def _column(over: Expressions, node: exp.Expr) -> Typed:
+def _column(over: Expressions, node: exp.Expr) -> SqlValue:
     path = [node.name] if isinstance(node, exp.Placeholder) else _path_of_dot(node)
     if not path:
         over.refuse(node, f"the expression {_shorten(node)} is not possible")
     return over.column(node, path)
 
 
-def _literal(_over: Expressions, node: exp.Expr) -> Typed:
+def _literal(_over: Expressions, node: exp.Expr) -> SqlValue:
     text = str(node.this)
     if isinstance(node, exp.Literal) and node.is_string:
-        return Typed(quote_literal(text), STRING)
+        return SqlValue(_quote_literal(text), STRING)
     if text.isdigit():
-        return Typed(text, INT if int(text) < _LITERAL_INT_LIMIT else BIGINT)
+        return SqlValue(text, INT if int(text) < _LITERAL_INT_LIMIT else BIGINT)
     if "e" in text.lower():
-        return Typed(text, DOUBLE)
+        return SqlValue(text, DOUBLE)
     whole, _, fraction = text.partition(".")
     digits = len(whole.lstrip("0")) + len(fraction)
-    return Typed(text, FlinkType("DECIMAL", max(digits, len(fraction) + 1), len(fraction)))
+    return SqlValue(text, FlinkType("DECIMAL", max(digits, len(fraction) + 1), len(fraction)))
 
 
-def _paren(over: Expressions, node: exp.Expr) -> Typed:
+def _paren(over: Expressions, node: exp.Expr) -> SqlValue:
     found = over.of(node.this)
-    return Typed(found.operand, found.kind)
+    return SqlValue(found.operand, found.kind)
 
 
-def _comparison(over: Expressions, node: exp.Expr) -> Typed:
+def _comparison(over: Expressions, node: exp.Expr) -> SqlValue:
     left, right = over.of(node.this), over.of(node.expression)
     _require_comparable(over, node, left.kind, right.kind)
     operator = _COMPARISONS[node.key]
     if operator == "is distinct from":
-        return Typed(f"not ({left.operand} <=> {right.operand})", BOOLEAN, is_atom=False)
-    return Typed(f"{left.operand} {operator} {right.operand}", BOOLEAN, is_atom=False)
+        return SqlValue(f"not ({left.operand} <=> {right.operand})", BOOLEAN, is_atom=False)
+    return SqlValue(f"{left.operand} {operator} {right.operand}", BOOLEAN, is_atom=False)
 
 
 def _require_comparable(over: Expressions, node: exp.Expr, one: FlinkType, other: FlinkType) -> None:
@@ -166,73 +166,73 @@ def _require_comparable(over: Expressions, node: exp.Expr, one: FlinkType, other
         over.refuse(node, f"a comparison of {one} with {other} is not possible", "write a CAST")
 
 
-def _connector(over: Expressions, node: exp.Expr) -> Typed:
+def _connector(over: Expressions, node: exp.Expr) -> SqlValue:
     word = "and" if isinstance(node, exp.And) else "or"
     parts = [
         f"({part})" if isinstance(each, exp.Or | exp.And) and type(each) is not type(node) else part
         for each in (node.this, node.expression)
         for part in [over.condition(each)]
     ]
-    return Typed(f" {word} ".join(parts), BOOLEAN, is_atom=False)
+    return SqlValue(f" {word} ".join(parts), BOOLEAN, is_atom=False)
 
 
-def _not(over: Expressions, node: exp.Expr) -> Typed:
+def _not(over: Expressions, node: exp.Expr) -> SqlValue:
     inner = node.this
     if isinstance(inner, exp.Is) and isinstance(inner.expression, exp.Null):
-        return Typed(f"{over.of(inner.this).operand} is not null", BOOLEAN, is_atom=False)
-    return Typed(f"not ({over.condition(inner)})", BOOLEAN, is_atom=False)
+        return SqlValue(f"{over.of(inner.this).operand} is not null", BOOLEAN, is_atom=False)
+    return SqlValue(f"not ({over.condition(inner)})", BOOLEAN, is_atom=False)
 
 
-def _is(over: Expressions, node: exp.Expr) -> Typed:
+def _is(over: Expressions, node: exp.Expr) -> SqlValue:
     word = node.expression
     left = over.of(node.this)
     if isinstance(word, exp.Null):
-        return Typed(f"{left.operand} is null", BOOLEAN, is_atom=False)
+        return SqlValue(f"{left.operand} is null", BOOLEAN, is_atom=False)
     if isinstance(word, exp.Boolean) and left.kind == BOOLEAN:
-        return Typed(f"{left.operand} is {str(word.this).lower()}", BOOLEAN, is_atom=False)
+        return SqlValue(f"{left.operand} is {str(word.this).lower()}", BOOLEAN, is_atom=False)
     over.refuse(node, f"the condition {_shorten(node)} is not possible")
     raise AssertionError
 
 
-def _in(over: Expressions, node: exp.Expr) -> Typed:
+def _in(over: Expressions, node: exp.Expr) -> SqlValue:
     left = over.of(node.this)
     if node.args.get("query") or not node.expressions:
         over.refuse(node, "IN with a query is not possible: it is a join")
     values = [over.of(each) for each in node.expressions]
     for value in values:
         _require_comparable(over, node, left.kind, value.kind)
-    return Typed(f"{left.operand} in ({', '.join(value.sql for value in values)})", BOOLEAN, is_atom=False)
+    return SqlValue(f"{left.operand} in ({', '.join(value.sql for value in values)})", BOOLEAN, is_atom=False)
 
 
-def _between(over: Expressions, node: exp.Expr) -> Typed:
+def _between(over: Expressions, node: exp.Expr) -> SqlValue:
     left, low, high = over.of(node.this), over.of(node.args["low"]), over.of(node.args["high"])
     _require_comparable(over, node, left.kind, low.kind)
     _require_comparable(over, node, left.kind, high.kind)
-    return Typed(f"{left.operand} between {low.operand} and {high.operand}", BOOLEAN, is_atom=False)
+    return SqlValue(f"{left.operand} between {low.operand} and {high.operand}", BOOLEAN, is_atom=False)
 
 
-def _like(over: Expressions, node: exp.Expr) -> Typed:
+def _like(over: Expressions, node: exp.Expr) -> SqlValue:
     left, pattern = over.of(node.this), node.expression
     if not (isinstance(pattern, exp.Literal) and pattern.is_string) or "\\" in pattern.name:
         over.refuse(node, "LIKE needs a pattern in quotes without a backslash")
     if left.kind != STRING:
         over.refuse(node, f"LIKE needs a STRING, got {left.kind}")
     word = "not like" if node.args.get("negate") else "like"
-    return Typed(f"{left.operand} {word} {quote_literal(pattern.name)}", BOOLEAN, is_atom=False)
+    return SqlValue(f"{left.operand} {word} {_quote_literal(pattern.name)}", BOOLEAN, is_atom=False)
 
 
-def _negation(over: Expressions, node: exp.Expr) -> Typed:
+def _negation(over: Expressions, node: exp.Expr) -> SqlValue:
     found = over.of(node.this)
     if not found.kind.is_number:
         over.refuse(node, f"a minus needs a number, got {found.kind}")
-    return Typed(f"-{found.operand}", found.kind, is_atom=False)
+    return SqlValue(f"-{found.operand}", found.kind, is_atom=False)
 
 
-def _arithmetic(over: Expressions, node: exp.Expr) -> Typed:
+def _arithmetic(over: Expressions, node: exp.Expr) -> SqlValue:
     operator = _ARITHMETIC[node.key]
     left, right = over.of(node.this), over.of(node.expression)
     if left.kind.is_time and right.kind == INTERVAL and operator in "+-":
-        return Typed(f"{left.operand} {operator} {right.sql}", left.kind, is_atom=False)
+        return SqlValue(f"{left.operand} {operator} {right.sql}", left.kind, is_atom=False)
     if not (left.kind.is_number and right.kind.is_number):
         over.refuse(node, f"{left.kind} {operator} {right.kind} is not possible", "write a CAST")
     if left.kind.is_integral and right.kind.is_integral:
@@ -242,25 +242,24 @@ def _arithmetic(over: Expressions, node: exp.Expr) -> Typed:
             over.refuse(node, "arithmetic with FLOAT is not possible", "write CAST(.. AS DOUBLE)")
         if operator == "%":
             over.refuse(node, "MOD of a DOUBLE is not possible")
-        return Typed(f"{left.operand} {operator} {right.operand}", DOUBLE, is_atom=False)
+        return SqlValue(f"{left.operand} {operator} {right.operand}", DOUBLE, is_atom=False)
     return _decimal(over, node, operator, left, right)
 
 
-def _integral(operator: str, left: Typed, right: Typed) -> Typed:
+def _integral(operator: str, left: SqlValue, right: SqlValue) -> SqlValue:
     """Return integer arithmetic. A quotient is rounded toward zero, and has the type of the wider operand."""
     wider = wider_type(left.kind, right.kind) or BIGINT
     if operator == "/":
-        quotient = f"{left.operand} div {right.operand}"
-        return (
-            Typed(quotient, BIGINT, is_atom=False)
-            if wider == BIGINT
-            else Typed(f"cast({quotient} as {wider.spark})", wider)
-        )
-    kind = right.kind if operator == "%" else wider
-    return Typed(f"{left.operand} {operator} {right.operand}", kind, is_atom=False)
+        return _as_type(SqlValue(f"{left.operand} div {right.operand}", BIGINT, is_atom=False), wider)
+    value = SqlValue(f"{left.operand} {operator} {right.operand}", wider, is_atom=False)
+    return _as_type(value, right.kind) if operator == "%" else value
 
 
-def _decimal(over: Expressions, node: exp.Expr, operator: str, left: Typed, right: Typed) -> Typed:
+def _as_type(value: SqlValue, kind: FlinkType) -> SqlValue:
+    return value if value.kind == kind else SqlValue(f"cast({value.sql} as {kind.spark})", kind)
+
+
+def _decimal(over: Expressions, node: exp.Expr, operator: str, left: SqlValue, right: SqlValue) -> SqlValue:
     """Return decimal arithmetic with operands and a result of Flink's types; both systems round half up."""
     parts = ((node.this, left.kind), (node.expression, right.kind))
     if operator == "/" and any(isinstance(part, exp.Literal) and not kind.is_integral for part, kind in parts):
@@ -283,17 +282,17 @@ def _decimal(over: Expressions, node: exp.Expr, operator: str, left: Typed, righ
         else f"cast({each.sql} as {each.kind.as_decimal.spark})"  # type: ignore[union-attr]
         for each, part in ((left, node.this), (right, node.expression))
     ]
-    return Typed(f"cast({operands[0]} {operator} {operands[1]} as {result.spark})", result)
+    return SqlValue(f"cast({operands[0]} {operator} {operands[1]} as {result.spark})", result)
 
 
-def _cast(over: Expressions, node: exp.Expr) -> Typed:
+def _cast(over: Expressions, node: exp.Expr) -> SqlValue:
     found, target = over.of(node.this), type_of_cast(node.args["to"])
     if target is None or target.spark is None:
         over.refuse(node, f"CAST to {node.args['to'].sql()} is not possible")
     if found.kind == target:
         return found
     if target == DATE and isinstance(node.this, exp.Literal):
-        return Typed(f"date {found.sql}", DATE)
+        return SqlValue(f"date {found.sql}", DATE)
     if (found.kind.name, target.name) not in _CASTS and not (found.kind.is_number and target.is_number):
         over.refuse(node, f"CAST of {found.kind} to {target} is not possible: its values differ in Spark")
     function = "try_cast" if isinstance(node, exp.TryCast) else "cast"
@@ -303,22 +302,22 @@ def _cast(over: Expressions, node: exp.Expr) -> Typed:
         if unit is None:
             over.refuse(node, f"CAST to {target} is not possible: the precision must be 0, 3, or 6")
         sql = f"date_trunc('{unit}', {sql})"
-    return Typed(sql, target, is_atom=sql.endswith(")") or found.is_atom)
+    return SqlValue(sql, target, is_atom=sql.endswith(")") or found.is_atom)
 
 
-def _case(over: Expressions, node: exp.Expr) -> Typed:
+def _case(over: Expressions, node: exp.Expr) -> SqlValue:
     if node.args.get("this"):
         over.refuse(node, "CASE with a value is not possible", "write CASE WHEN with conditions")
     branches = [(over.condition(each.this), over.of(each.args["true"])) for each in node.args["ifs"]]
     default = node.args.get("default")
-    otherwise = over.of(default) if default else Typed("null", NULL)
+    otherwise = over.of(default) if default else SqlValue("null", NULL)
     kind = _common(over, node, [value for _, value in branches] + [otherwise])
     arms = " ".join(f"when {condition} then {value.sql}" for condition, value in branches)
     more = f" else {otherwise.sql}" if default else ""
-    return Typed(f"case {arms}{more} end", kind)
+    return SqlValue(f"case {arms}{more} end", kind)
 
 
-def _common(over: Expressions, node: exp.Expr, values: Sequence[Typed]) -> FlinkType:
+def _common(over: Expressions, node: exp.Expr, values: Sequence[SqlValue]) -> FlinkType:
     """Return the common type of alternatives, which both systems find by the same rules."""
     kind = NULL
     for value in values:
@@ -329,46 +328,46 @@ def _common(over: Expressions, node: exp.Expr, values: Sequence[Typed]) -> Flink
     return kind
 
 
-def _interval(over: Expressions, node: exp.Expr) -> Typed:
+def _interval(over: Expressions, node: exp.Expr) -> SqlValue:
     length_ms = interval_ms(node)
     if length_ms is None:
         over.refuse(node, "the INTERVAL must be a number of seconds, minutes, hours, or days")
-    return Typed(f"interval {length_ms} milliseconds", INTERVAL)
+    return SqlValue(f"interval {length_ms} milliseconds", INTERVAL)
 
 
-def _extract(over: Expressions, node: exp.Expr) -> Typed:
+def _extract(over: Expressions, node: exp.Expr) -> SqlValue:
     return _field_of_time(over, node, node.name.upper(), node.expression)
 
 
-def _field_of_time(over: Expressions, node: exp.Expr, unit: str, argument: exp.Expr) -> Typed:
+def _field_of_time(over: Expressions, node: exp.Expr, unit: str, argument: exp.Expr) -> SqlValue:
     function = _FIELDS_OF_TIME.get(unit)
     value = over.of(argument)
     if function is None or not (value.kind.is_time or value.kind == DATE):
         over.refuse(node, f"{unit} of {value.kind} is not possible")
-    return Typed(f"cast({function}({value.sql}) as bigint)", BIGINT)
+    return SqlValue(f"cast({function}({value.sql}) as bigint)", BIGINT)
 
 
-def _substring(over: Expressions, node: exp.Expr) -> Typed:
+def _substring(over: Expressions, node: exp.Expr) -> SqlValue:
     return _substring_of(
         over, node, [part for part in (node.this, node.args.get("start"), node.args.get("length")) if part]
     )
 
 
-def _substring_of(over: Expressions, node: exp.Expr, parts: Sequence[exp.Expr]) -> Typed:
+def _substring_of(over: Expressions, node: exp.Expr, parts: Sequence[exp.Expr]) -> SqlValue:
     numbers = [part.name for part in parts[1:]]
     if not numbers or not all(number.isdigit() for number in numbers) or numbers[0] == "0":
         over.refuse(node, "SUBSTRING needs a start from 1, and a length, as numbers")
-    return Typed(f"substring({_text(over, parts[0])}, {', '.join(numbers)})", STRING)
+    return SqlValue(f"substring({_text(over, parts[0])}, {', '.join(numbers)})", STRING)
 
 
-def _trim(over: Expressions, node: exp.Expr) -> Typed:
+def _trim(over: Expressions, node: exp.Expr) -> SqlValue:
     if any(node.args.get(key) for key in ("expression", "position", "collation")):
         over.refuse(node, "TRIM with a side or a character is not possible")
-    return Typed(f"trim({_text(over, node.this)})", STRING)
+    return SqlValue(f"trim({_text(over, node.this)})", STRING)
 
 
-def _concatenation(over: Expressions, node: exp.Expr) -> Typed:
-    return Typed(f"concat({_text(over, node.this)}, {_text(over, node.expression)})", STRING)
+def _concatenation(over: Expressions, node: exp.Expr) -> SqlValue:
+    return SqlValue(f"concat({_text(over, node.this)}, {_text(over, node.expression)})", STRING)
 
 
 def _text(over: Expressions, node: exp.Expr) -> str:
@@ -378,9 +377,9 @@ def _text(over: Expressions, node: exp.Expr) -> str:
     return found.sql
 
 
-def _function(over: Expressions, node: exp.Anonymous) -> Typed:
+def _function(over: Expressions, node: exp.Anonymous) -> SqlValue:
     name, arguments = node.name.upper(), node.expressions
-    if name in AGGREGATES:
+    if name in _AGGREGATES:
         over.refuse(node, f"the aggregate {name} is not possible here")
     if name in CLOCKS:
         over.refuse(node, f"{name} is not possible: a replay has no clock of the wall")
@@ -391,47 +390,47 @@ def _function(over: Expressions, node: exp.Anonymous) -> Typed:
     return translate[2](over, node, arguments)
 
 
-def _texts(over: Expressions, node: exp.Anonymous, arguments: Sequence[exp.Expr]) -> Typed:
+def _texts(over: Expressions, node: exp.Anonymous, arguments: Sequence[exp.Expr]) -> SqlValue:
     kind = INT if node.name.upper() in ("CHAR_LENGTH", "CHARACTER_LENGTH") else STRING
     texts = ", ".join(_text(over, each) for each in arguments)
-    return Typed(f"{_TEXT_FUNCTIONS[node.name.upper()]}({texts})", kind)
+    return SqlValue(f"{_TEXT_FUNCTIONS[node.name.upper()]}({texts})", kind)
 
 
-def _alternatives(over: Expressions, node: exp.Anonymous, arguments: Sequence[exp.Expr]) -> Typed:
+def _alternatives(over: Expressions, node: exp.Anonymous, arguments: Sequence[exp.Expr]) -> SqlValue:
     values = [over.of(each) for each in arguments]
-    return Typed(f"coalesce({', '.join(value.sql for value in values)})", _common(over, node, values))
+    return SqlValue(f"coalesce({', '.join(value.sql for value in values)})", _common(over, node, values))
 
 
-def _nullif(over: Expressions, node: exp.Anonymous, arguments: Sequence[exp.Expr]) -> Typed:
+def _nullif(over: Expressions, node: exp.Anonymous, arguments: Sequence[exp.Expr]) -> SqlValue:
     values = [over.of(each) for each in arguments]
     _require_comparable(over, node, values[0].kind, values[1].kind)
-    return Typed(f"nullif({values[0].sql}, {values[1].sql})", values[0].kind)
+    return SqlValue(f"nullif({values[0].sql}, {values[1].sql})", values[0].kind)
 
 
-def _if(over: Expressions, node: exp.Expr) -> Typed:
+def _if(over: Expressions, node: exp.Expr) -> SqlValue:
     condition, values = over.condition(node.this), [over.of(node.args[arm]) for arm in ("true", "false")]
     kind = _common(over, node, values)
-    return Typed(f"if({condition}, {values[0].sql}, {values[1].sql})", kind)
+    return SqlValue(f"if({condition}, {values[0].sql}, {values[1].sql})", kind)
 
 
-def _absolute(over: Expressions, node: exp.Anonymous, arguments: Sequence[exp.Expr]) -> Typed:
+def _absolute(over: Expressions, node: exp.Anonymous, arguments: Sequence[exp.Expr]) -> SqlValue:
     value = over.of(arguments[0])
     if not value.kind.is_number:
         over.refuse(node, f"ABS needs a number, got {value.kind}")
-    return Typed(f"abs({value.sql})", value.kind)
+    return SqlValue(f"abs({value.sql})", value.kind)
 
 
-def _whole(over: Expressions, node: exp.Anonymous, arguments: Sequence[exp.Expr]) -> Typed:
+def _whole(over: Expressions, node: exp.Anonymous, arguments: Sequence[exp.Expr]) -> SqlValue:
     value, name = over.of(arguments[0]), node.name.lower().replace("ceiling", "ceil")
     if value.kind.is_integral:
         return value
     if value.kind.name != "DECIMAL":
         over.refuse(node, f"{name.upper()} of {value.kind} is not possible", "write CAST(.. AS DECIMAL(p, s))")
     kind = FlinkType("DECIMAL", value.kind.precision, 0)
-    return Typed(f"cast({name}({value.sql}) as {kind.spark})", kind)
+    return SqlValue(f"cast({name}({value.sql}) as {kind.spark})", kind)
 
 
-def _rounded(over: Expressions, node: exp.Anonymous, arguments: Sequence[exp.Expr]) -> Typed:
+def _rounding(over: Expressions, node: exp.Anonymous, arguments: Sequence[exp.Expr]) -> SqlValue:
     value, digits = over.of(arguments[0]), arguments[1].name if len(arguments) > 1 else "0"
     is_possible = value.kind == DOUBLE or (value.kind.name == "DECIMAL" and int(digits or 0) < value.kind.scale)
     if not digits.isdigit() or not is_possible:
@@ -439,63 +438,63 @@ def _rounded(over: Expressions, node: exp.Anonymous, arguments: Sequence[exp.Exp
     kind = value.kind
     if kind.name == "DECIMAL":
         kind = FlinkType("DECIMAL", 1 + kind.precision - kind.scale + int(digits), int(digits))
-    return Typed(f"round({value.sql}, {digits})", kind)
+    return SqlValue(f"round({value.sql}, {digits})", kind)
 
 
-def _remainder(over: Expressions, node: exp.Anonymous, arguments: Sequence[exp.Expr]) -> Typed:
+def _remainder(over: Expressions, node: exp.Anonymous, arguments: Sequence[exp.Expr]) -> SqlValue:
     left, right = (over.of(each) for each in arguments)
     if not (left.kind.is_integral and right.kind.is_integral):
         over.refuse(node, f"MOD of {left.kind} and {right.kind} is not possible")
     return _integral("%", left, right)
 
 
-def _date_format(over: Expressions, node: exp.Anonymous, arguments: Sequence[exp.Expr]) -> Typed:
+def _date_format(over: Expressions, node: exp.Anonymous, arguments: Sequence[exp.Expr]) -> SqlValue:
     value, pattern = over.of(arguments[0]), arguments[1]
     if not value.kind.is_time or not (isinstance(pattern, exp.Literal) and _DATE_PATTERN.fullmatch(pattern.name)):
         over.refuse(node, "DATE_FORMAT needs a timestamp, and a pattern of yyyy, MM, dd, HH, mm, and ss")
-    return Typed(f"date_format({value.sql}, {quote_literal(pattern.name)})", STRING)
+    return SqlValue(f"date_format({value.sql}, {_quote_literal(pattern.name)})", STRING)
 
 
-def _part_of_time(over: Expressions, node: exp.Anonymous, arguments: Sequence[exp.Expr]) -> Typed:
+def _part_of_time(over: Expressions, node: exp.Anonymous, arguments: Sequence[exp.Expr]) -> SqlValue:
     return _field_of_time(over, node, node.name.upper().replace("DAYOFMONTH", "DAY"), arguments[0])
 
 
-def _split_index(over: Expressions, node: exp.Anonymous, arguments: Sequence[exp.Expr]) -> Typed:
+def _split_index(over: Expressions, node: exp.Anonymous, arguments: Sequence[exp.Expr]) -> SqlValue:
     separator, index = arguments[1], arguments[2]
     is_plain = isinstance(separator, exp.Literal) and separator.is_string and len(separator.name) == 1
     if not is_plain or not separator.name.isprintable() or separator.name in "^]\\[" or not index.name.isdigit():
         over.refuse(node, "SPLIT_INDEX needs one plain character, and a number from 0")
     text = _text(over, arguments[0])
-    parts = f"split({text}, {quote_literal(f'[{separator.name}]')}, -1)"
-    return Typed(f"get({parts}, if({text} = '', -1, {index.name}))", STRING)
+    parts = f"split({text}, {_quote_literal(f'[{separator.name}]')}, -1)"
+    return SqlValue(f"get({parts}, if({text} = '', -1, {index.name}))", STRING)
 
 
-def _substring_function(over: Expressions, node: exp.Anonymous, arguments: Sequence[exp.Expr]) -> Typed:
+def _substring_function(over: Expressions, node: exp.Anonymous, arguments: Sequence[exp.Expr]) -> SqlValue:
     return _substring_of(over, node, arguments)
 
 
-def _epoch(over: Expressions, node: exp.Anonymous, arguments: Sequence[exp.Expr]) -> Typed:
+def _epoch(over: Expressions, node: exp.Anonymous, arguments: Sequence[exp.Expr]) -> SqlValue:
     value, precision = over.of(arguments[0]), arguments[1].name if len(arguments) > 1 else "3"
     function = {"0": "timestamp_seconds", "3": "timestamp_millis"}.get(precision)
     if function is None or not value.kind.is_integral:
         over.refuse(node, "TO_TIMESTAMP_LTZ needs a whole number, and 0 for seconds or 3 for milliseconds")
-    return Typed(f"{function}({value.sql})", TIMESTAMP_LTZ)
+    return SqlValue(f"{function}({value.sql})", TIMESTAMP_LTZ)
 
 
-def _parsed_time(over: Expressions, node: exp.Anonymous, arguments: Sequence[exp.Expr]) -> Typed:
+def _parsed_time(over: Expressions, node: exp.Anonymous, arguments: Sequence[exp.Expr]) -> SqlValue:
     text = _text(over, arguments[0])
     if len(arguments) == 1:
-        return Typed(f"try_cast({text} as timestamp)", TIMESTAMP)
+        return SqlValue(f"try_cast({text} as timestamp)", TIMESTAMP)
     pattern = arguments[1]
     if not (isinstance(pattern, exp.Literal) and pattern.is_string):
         over.refuse(node, "TO_TIMESTAMP needs a pattern in quotes")
-    return Typed(f"try_to_timestamp({text}, {quote_literal(pattern.name)})", TIMESTAMP)
+    return SqlValue(f"try_to_timestamp({text}, {_quote_literal(pattern.name)})", TIMESTAMP)
 
 
 def is_aggregate(node: exp.Expr) -> bool:
     """Return whether an expression is a call of an aggregate, with or without FILTER."""
     call = node.this if isinstance(node, exp.Filter) else node
-    return isinstance(call, exp.Anonymous) and call.name.upper() in AGGREGATES
+    return isinstance(call, exp.Anonymous) and call.name.upper() in _AGGREGATES
 
 
 def _path_of_dot(node: exp.Expr) -> list[str]:
@@ -547,11 +546,13 @@ _CASTS = {
     *((one, other) for one in ("TIMESTAMP", "TIMESTAMP_LTZ") for other in ("TIMESTAMP", "TIMESTAMP_LTZ", "DATE")),
 }
 """The casts with the same values in both systems, besides those between numbers."""
-_FORMS: Sequence[tuple[type[exp.Expr] | tuple[type[exp.Expr], ...], Callable[[Expressions, exp.Expr], Typed]]] = (
+_FORMS: Sequence[
+    tuple[type[exp.Expr] | tuple[type[exp.Expr], ...], Callable[[Expressions, exp.Expr], SqlValue]]
+] = (
     ((exp.Column, exp.Dot, exp.Placeholder), _column),
     (exp.Literal, _literal),
-    (exp.Null, lambda _over, _node: Typed("null", NULL)),
-    (exp.Boolean, lambda _over, node: Typed(str(node.this).lower(), BOOLEAN)),
+    (exp.Null, lambda _over, _node: SqlValue("null", NULL)),
+    (exp.Boolean, lambda _over, node: SqlValue(str(node.this).lower(), BOOLEAN)),
     (exp.Paren, _paren),
     ((exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeNEQ, exp.NullSafeEQ), _comparison),
     ((exp.And, exp.Or), _connector),
@@ -579,7 +580,7 @@ _TEXT_FUNCTIONS = {
     "CONCAT": "concat",
     "CONCAT_WS": "concat_ws",
 }
-_FUNCTIONS: Mapping[str, tuple[int, int, Callable[[Expressions, exp.Anonymous, Sequence[exp.Expr]], Typed]]] = {
+_FUNCTIONS: Mapping[str, tuple[int, int, Callable[[Expressions, exp.Anonymous, Sequence[exp.Expr]], SqlValue]]] = {
     **dict.fromkeys(("UPPER", "LOWER", "CHAR_LENGTH", "CHARACTER_LENGTH"), (1, 1, _texts)),
     "CONCAT": (1, 100, _texts),
     "CONCAT_WS": (2, 100, _texts),
@@ -590,7 +591,7 @@ _FUNCTIONS: Mapping[str, tuple[int, int, Callable[[Expressions, exp.Anonymous, S
     "FLOOR": (1, 1, _whole),
     "CEIL": (1, 1, _whole),
     "CEILING": (1, 1, _whole),
-    "ROUND": (1, 2, _rounded),
+    "ROUND": (1, 2, _rounding),
     "MOD": (2, 2, _remainder),
     "SUBSTR": (2, 3, _substring_function),
     "SPLIT_INDEX": (3, 3, _split_index),

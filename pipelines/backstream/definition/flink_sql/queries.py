@@ -319,7 +319,7 @@ class QueryReader:
         name = time.name if isinstance(time, exp.Column) else ""
         if relation.table.watermark is None or relation.table.watermark[0] != name:
             self._time_column(
-                _unmarked(time),
+                _without_marks(time),
                 replace(relation, columns={each: _source_column(each, call) for each in relation.table.columns}),
                 "",
             )
@@ -372,7 +372,7 @@ def _mark_inlined(node: exp.Expr) -> exp.Expr:
     return node
 
 
-def _unmarked(node: exp.Expr) -> exp.Expr:
+def _without_marks(node: exp.Expr) -> exp.Expr:
     found = node.copy()
     for column in found.find_all(exp.Column):
         column.meta.pop("is_inlined", None)

@@ -12,7 +12,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.parser import Parser
 from sqlglot.tokenizer_core import Token, TokenType
 
-from backstream.definition.flink_sql.types import FlinkType, parse_type
+from backstream.definition.flink_sql.types import FlinkType, read_type
 from backstream.errors import SpecError
 
 WINDOW_FUNCTIONS = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
@@ -339,7 +339,7 @@ class TokenCursor:
 
     def type(self) -> FlinkType:
         """Return the type at this place."""
-        return parse_type(self, self._source)
+        return read_type(self, self._source)
 
 
 def _read_table(cursor: TokenCursor, name: str, at: int) -> DeclaredTable:

@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from backstream.definition.flink_sql.expressions import (
     Expressions,
-    Typed,
+    SqlValue,
     is_aggregate,
     place_of,
     quote_identifier,
@@ -93,7 +93,7 @@ def expand_script(content: Mapping[str, Any], script: ScriptText, where: str) ->
             raise SpecError(msg)
     read = FlinkScript.read(script)
     insert = _choose_insert(read, section.get("insert"), where)
-    translated = _Translation(read, insert, source, section.get("value"), where).scripted()
+    translated = _Translation(read, insert, source, section.get("value"), where).to_content()
     added = translated.content
     merged = {
         **content,
@@ -136,9 +136,9 @@ class _Translation:
     value: str | None
     where: str
     derive: dict[str, str] = field(default_factory=dict)
-    aggregates: dict[str, Typed] = field(default_factory=dict)
+    aggregates: dict[str, SqlValue] = field(default_factory=dict)
     derive_after: dict[str, str] = field(default_factory=dict)
-    _derived: dict[str, Typed] = field(default_factory=dict)
+    _derived: dict[str, SqlValue] = field(default_factory=dict)
     _fields: dict[str, FlinkType] = field(default_factory=dict)
     _keys: dict[str, tuple[str, FlinkType]] = field(default_factory=dict)
     _calls: dict[str, str] = field(default_factory=dict)
@@ -154,7 +154,7 @@ class _Translation:
             )
         return found
 
-    def scripted(self) -> ScriptedInsert:
+    def to_content(self) -> ScriptedInsert:
         """Return the content of a definition."""
         relation = self.relation
         watermark = watermark_section(self.script, relation.table)
@@ -281,7 +281,7 @@ class _Translation:
             if (other := seen.setdefault(name.lower(), name)) != name:
                 self.script.source.refuse(column.at, f"the names {other} and {name} differ only in case")
 
-    def _column(self, node: exp.Expr, path: Sequence[str]) -> Typed:
+    def _column(self, node: exp.Expr, path: Sequence[str]) -> SqlValue:
         """Return the value of a column of the table, as a derived column if it is not stored as it is."""
         table = self.relation.table
         column = table.columns.get(path[0])
@@ -299,22 +299,22 @@ class _Translation:
             value = Expressions(self.script.source, self._column).of(column.computed)
             self._open.remove(name)
         else:
-            value = self._stored(column, path)
+            value = self._field_value(column, path)
         if len(path) > 1:
             return value
         self._derived[name] = self._derive(snake_name(name), value)
         return self._derived[name]
 
-    def _metadata(self, column: ColumnOfTable) -> Typed:
+    def _metadata(self, column: ColumnOfTable) -> SqlValue:
         key = _METADATA.get(column.metadata or "")
         name = self.source.get(key) if key else None
         if name is None or column.kind is None or column.kind.spark is None or key == "arrival_time":
             self.script.source.refuse(
                 column.at, f"the metadata {column.metadata!r} is not possible in an expression"
             )
-        return Typed(f"cast({quote_identifier(name)} as {column.kind.spark})", column.kind)
+        return SqlValue(f"cast({quote_identifier(name)} as {column.kind.spark})", column.kind)
 
-    def _stored(self, column: ColumnOfTable, path: Sequence[str]) -> Typed:
+    def _field_value(self, column: ColumnOfTable, path: Sequence[str]) -> SqlValue:
         kind = column.kind
         self._use_field(column)
         for part in path[1:]:
@@ -326,9 +326,9 @@ class _Translation:
             self.script.source.refuse(column.at, f"the type {kind} of {'.'.join(path)} is not possible")
         sql = ".".join([self._path(path[0]), *map(quote_identifier, path[1:])])
         is_cast = kind.is_text_in_files if self._is_text else True
-        return Typed(f"cast({sql} as {kind.spark})" if is_cast else sql, kind)
+        return SqlValue(f"cast({sql} as {kind.spark})" if is_cast else sql, kind)
 
-    def _derive(self, wanted: str, value: Typed) -> Typed:
+    def _derive(self, wanted: str, value: SqlValue) -> SqlValue:
         """Return a derived column with a value; no column of the archive may have its name."""
         if value.sql == quote_identifier(wanted):
             return value
@@ -347,7 +347,7 @@ class _Translation:
         while name in taken:
             name, number = f"{wanted}_{number}", number + 1
         self.derive[name] = value.sql
-        return Typed(quote_identifier(name), value.kind)
+        return SqlValue(quote_identifier(name), value.kind)
 
     # The window
 
@@ -403,13 +403,13 @@ class _Translation:
             named = self._derived_as(wanted, key, value)
             self._keys[key.sql()] = named.sql.strip("`"), value.kind
 
-    def _derived_as(self, wanted: str, key: exp.Expr, value: Typed) -> Typed:
+    def _derived_as(self, wanted: str, key: exp.Expr, value: SqlValue) -> SqlValue:
         """Return a key as a column with the wanted name; a column derived only for it is renamed."""
         current = value.sql.strip("`")
         if current == wanted:
             return value
         if isinstance(key, exp.Column) and current in self.derive and wanted not in self.derive:
-            found = self._derive(wanted, Typed(self.derive[current], value.kind))
+            found = self._derive(wanted, SqlValue(self.derive[current], value.kind))
             del self.derive[current]
             self._derived[key.name] = found
             return found
@@ -448,7 +448,7 @@ class _Translation:
         self.derive_after[name] = value.sql
         return name, value.kind
 
-    def _as_declared(self, node: exp.Expr, value: Typed, declared: FlinkType | None) -> Typed:
+    def _as_declared(self, node: exp.Expr, value: SqlValue, declared: FlinkType | None) -> SqlValue:
         """Return a value with the type of the sink's column."""
         if declared is None or holds_all(declared, value.kind):
             return value
@@ -458,35 +458,35 @@ class _Translation:
                 place_of(node), f"{value.kind} is no {declared}, the type of the sink's column"
             )
         if declared.is_time:
-            return Typed(value.sql, declared, value.is_atom)
-        return Typed(f"cast({value.sql} as {declared.spark})", declared)
+            return SqlValue(value.sql, declared, value.is_atom)
+        return SqlValue(f"cast({value.sql} as {declared.spark})", declared)
 
     def _over_records(self) -> Expressions:
         """Return the translation of aggregates with expressions around them, over records."""
         return Expressions(
-            self.script.source, self._result_column, lambda node: self._known(node, self._aggregate)
+            self.script.source, self._result_column, lambda node: self._result_value(node, self._aggregate)
         )
 
     def _over_result(self) -> Expressions:
         """Return the translation of expressions over the columns of the result."""
         return Expressions(
-            self.script.source, self._result_column, lambda node: self._known(node, self._named_aggregate)
+            self.script.source, self._result_column, lambda node: self._result_value(node, self._named_aggregate)
         )
 
-    def _known(self, node: exp.Expr, aggregate: Callable[[exp.Expr], Typed]) -> Typed | None:
+    def _result_value(self, node: exp.Expr, aggregate: Callable[[exp.Expr], SqlValue]) -> SqlValue | None:
         """Return the column of a key, or the value of an aggregate; None for other expressions."""
         if key := self._keys.get(node.sql()):
-            return Typed(quote_identifier(key[0]), key[1])
+            return SqlValue(quote_identifier(key[0]), key[1])
         return aggregate(node) if is_aggregate(node) else None
 
-    def _result_column(self, node: exp.Expr, path: Sequence[str]) -> Typed:
+    def _result_column(self, node: exp.Expr, path: Sequence[str]) -> SqlValue:
         if isinstance(node, exp.Placeholder):
             if node.this == TIME:
-                return Typed(f"{END} - interval 1 milliseconds", self._time_type(), is_atom=False)
-            return Typed(str(node.this), TIMESTAMP)
+                return SqlValue(f"{END} - interval 1 milliseconds", self._time_type(), is_atom=False)
+            return SqlValue(str(node.this), TIMESTAMP)
         return self.script.source.refuse(place_of(node), f"{'.'.join(path)} is neither a key nor in an aggregate")
 
-    def _named_aggregate(self, node: exp.Expr) -> Typed:
+    def _named_aggregate(self, node: exp.Expr) -> SqlValue:
         """Return the column of the result with an aggregate; one that is not selected becomes a further column."""
         name = self._calls.get(node.sql())
         if name is None:
@@ -496,13 +496,13 @@ class _Translation:
                 name, number = f"{call.name.lower()}_of_having_{number}", number + 1
             self.aggregates[name] = self._aggregate(node)
             self._calls[node.sql()] = name
-        return Typed(quote_identifier(name), self.aggregates[name].kind)
+        return SqlValue(quote_identifier(name), self.aggregates[name].kind)
 
     def _having(self, node: exp.Expr) -> str:
         text = self._over_result().condition(node)
         return f"({text})" if isinstance(node, exp.Or) and len(self.relation.having) > 1 else text
 
-    def _aggregate(self, node: exp.Expr) -> Typed:
+    def _aggregate(self, node: exp.Expr) -> SqlValue:
         """Return an aggregate of Spark SQL with the value and the type that Flink gives it."""
         call = node.this if isinstance(node, exp.Filter) else node
         over = Expressions(self.script.source, self._column)
@@ -512,7 +512,7 @@ class _Translation:
             self.script.source.refuse(place_of(node), f"{name} needs one argument")
         argument = arguments[0]
         if name == "COUNT" and isinstance(argument, exp.Star):
-            return Typed(f"count(*){suffix}", BIGINT)
+            return SqlValue(f"count(*){suffix}", BIGINT)
         distinct = ""
         if isinstance(argument, exp.Distinct):
             if name != "COUNT" or len(argument.expressions) != 1:
@@ -522,41 +522,41 @@ class _Translation:
             argument, distinct = argument.expressions[0], "distinct "
         value = over.of(argument)
         if name == "COUNT":
-            return Typed(f"count({distinct}{value.sql}){suffix}", BIGINT)
+            return SqlValue(f"count({distinct}{value.sql}){suffix}", BIGINT)
         if name in ("MIN", "MAX"):
             if value.kind == BOOLEAN:
                 self.script.source.refuse(place_of(node), f"{name} of a BOOLEAN is not possible")
-            return Typed(f"{name.lower()}({value.sql}){suffix}", value.kind)
+            return SqlValue(f"{name.lower()}({value.sql}){suffix}", value.kind)
         if not value.kind.is_number:
             self.script.source.refuse(place_of(node), f"{name} needs a number, got {value.kind}")
         return self._sum(node, value, suffix) if name == "SUM" else self._mean(value, suffix)
 
-    def _sum(self, node: exp.Expr, value: Typed, suffix: str) -> Typed:
+    def _sum(self, node: exp.Expr, value: SqlValue, suffix: str) -> SqlValue:
         total = f"sum({value.sql}){suffix}"
         if value.kind.name == "FLOAT":
             self.script.source.refuse(
                 place_of(node), "SUM of a FLOAT is not possible", "write SUM(CAST(.. AS DOUBLE))"
             )
         if value.kind.name == "DECIMAL":
-            return Typed(total, FlinkType("DECIMAL", 38, value.kind.scale))
+            return SqlValue(total, FlinkType("DECIMAL", 38, value.kind.scale))
         if value.kind in (BIGINT, DOUBLE):
-            return Typed(total, value.kind)
-        return Typed(f"cast({total} as {value.kind.spark})", value.kind)  # a sum has the type of its argument
+            return SqlValue(total, value.kind)
+        return SqlValue(f"cast({total} as {value.kind.spark})", value.kind)  # a sum has the type of its argument
 
-    def _mean(self, value: Typed, suffix: str) -> Typed:
+    def _mean(self, value: SqlValue, suffix: str) -> SqlValue:
         """Return an average: of whole numbers, it is rounded toward zero; of decimals, it has 6 digits."""
         kind = value.kind
         if kind == DOUBLE:
-            return Typed(f"avg({value.sql}){suffix}", kind)
+            return SqlValue(f"avg({value.sql}){suffix}", kind)
         if kind.name == "FLOAT":
-            return Typed(f"cast(avg({value.sql}){suffix} as float)", kind)
+            return SqlValue(f"cast(avg({value.sql}){suffix} as float)", kind)
         total, count = f"sum({value.sql}){suffix}", f"count({value.sql}){suffix}"
         if kind.is_integral:
-            return Typed(f"cast({total} div {count} as {kind.spark})", kind)
+            return SqlValue(f"cast({total} div {count} as {kind.spark})", kind)
         result = FlinkType("DECIMAL", 38, max(6, kind.scale))
         wide = FlinkType("DECIMAL", 38, kind.scale)
         quotient = f"cast({total} as {wide.spark}) / cast({count} as decimal(20, 0))"
-        return Typed(f"cast({quotient} as {result.spark})", result)
+        return SqlValue(f"cast({quotient} as {result.spark})", result)
 
     def _rename_colliding(self) -> None:
         """Check that no result column has the name of a key that is another value."""

@@ -121,7 +121,7 @@ def holds_all(sink: FlinkType, kind: FlinkType) -> bool:
     return kind == NULL or (sink == DOUBLE and (kind.is_floating or kind.name in ("TINYINT", "SMALLINT", "INT")))
 
 
-def parse_type(cursor: TokenCursor, source: ScriptText) -> FlinkType:
+def read_type(cursor: TokenCursor, source: ScriptText) -> FlinkType:
     """Return the type of a column at a place in its tokens."""
     at, name = cursor.at, cursor.word()
     cursor.advance()
