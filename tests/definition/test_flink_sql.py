@@ -28,6 +28,7 @@ ORDERS = """CREATE TABLE orders (
 WINDOW = "TABLE(TUMBLE(TABLE orders, DESCRIPTOR(at), INTERVAL '1' HOUR))"
 ARCHIVE = {
     "path": "archive/*.json",
+    "format": "json",
     "arrival_time": "arrival_ms",
     "arrival_time_unit": "ms",
     "partition": "partition",
@@ -61,7 +62,6 @@ def test_a_script_becomes_the_content_of_a_definition() -> None:
     )
     assert content["source"] == {
         **ARCHIVE,
-        "format": "json",
         "event_time": "value.at_ms",
         "event_time_unit": "ms",
         "key": ["shop"],
@@ -389,6 +389,7 @@ script = "job.sql"
 {}
 [source]
 path = "archive/*.json"
+format = "json"
 arrival_time = "seen"
 columns = {{ seen = "timestamp" }}
 """
@@ -417,3 +418,19 @@ columns = {{ seen = "timestamp" }}
     assert (
         str(caught.value) == f"cannot read the Flink SQL script at {tmp_path}/job.sql: No such file or directory"
     )
+
+
+def test_fields_of_parquet_files_are_columns_with_their_own_types() -> None:
+    query = (
+        f"SELECT shop, MAX(amount) AS top FROM {WINDOW} WHERE price > 0 GROUP BY shop, window_start, window_end"
+    )
+    content = {"name": "orders", "flink_sql": {"script": "job.sql"}, "source": {"path": "archive"}}
+    script = ScriptText(f"{ORDERS}INSERT INTO sink {query};", "job.sql")
+    source = expand_script(content, script, "orders.toml").content["source"]
+    assert "columns" not in source
+    assert source["event_time"] == "at_ms"
+    assert source["derive"] == {
+        "shop": "cast(shop as string)",
+        "price": "cast(price as double)",
+        "amount": "cast(amount as decimal(10, 2))",
+    }

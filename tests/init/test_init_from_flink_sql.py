@@ -91,6 +91,7 @@ script = "job.sql"
 value = "value"
 [source]
 path = "{ORDERS}/events.jsonl"
+format = "json"
 arrival_time = "arrival_ms"
 arrival_time_unit = "ms"
 partition = "partition"

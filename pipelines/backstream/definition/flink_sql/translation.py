@@ -184,13 +184,12 @@ class _Translation:
         section = {**event_time, "key": [name for name, _ in self._keys.values()]}
         section |= {"derive": dict(self.derive)} if self.derive else {}
         if self._is_text:
-            section["format"] = self.source.get("format", "json")
             section["columns"] = {**self.source.get("columns", {}), **self._declared_columns()}
         return section
 
     @property
     def _is_text(self) -> bool:
-        return self.source.get("format", "json") in _TEXT_FORMATS
+        return self.source.get("format") in _TEXT_FORMATS
 
     def _declared_columns(self) -> dict[str, str]:
         """Return the declared columns of a text format: the used fields of the value."""
@@ -302,7 +301,7 @@ class _Translation:
             value = self._field_value(column, path)
         if len(path) > 1:
             return value
-        self._derived[name] = self._derive(snake_name(name), value)
+        self._derived[name] = self._derive(snake_name(name), value, name)
         return self._derived[name]
 
     def _metadata(self, column: ColumnOfTable) -> SqlValue:
@@ -328,21 +327,16 @@ class _Translation:
         is_cast = kind.is_text_in_files if self._is_text else True
         return SqlValue(f"cast({sql} as {kind.spark})" if is_cast else sql, kind)
 
-    def _derive(self, wanted: str, value: SqlValue) -> SqlValue:
-        """Return a derived column with a value; no column of the archive may have its name."""
+    def _derive(self, wanted: str, value: SqlValue, own: str = "") -> SqlValue:
+        """Return a derived column with a value. It may replace its own column of the files, but no other one."""
         if value.sql == quote_identifier(wanted):
             return value
         taken = {*self.derive, *map(str.lower, self.source.get("columns", {}))}
         taken |= {str(self.source.get(key, "")).lower() for key in _METADATA.values()}
-        taken |= (
-            {self.value.lower()}
-            if self.value
-            else {
-                name.lower()
-                for name in self.relation.table.columns
-                if name.lower() != wanted or value.sql != wanted
-            }
-        )
+        if self.value:
+            taken.add(self.value.lower())
+        else:
+            taken |= {name.lower() for name in self.relation.table.columns if name != own}
         name, number = wanted, 2
         while name in taken:
             name, number = f"{wanted}_{number}", number + 1
@@ -410,7 +404,9 @@ class _Translation:
             return value
         if isinstance(key, exp.Column) and current in self.derive and wanted not in self.derive:
             found = self._derive(wanted, SqlValue(self.derive[current], value.kind))
-            del self.derive[current]
+            others = [text for name, text in self.derive.items() if name not in (current, wanted)]
+            if not any(re.search(rf"(?<![.\w]){current}\b", text) for text in others):
+                del self.derive[current]
             self._derived[key.name] = found
             return found
         return self._derive(wanted, value)
