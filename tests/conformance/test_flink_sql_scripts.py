@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import datetime, timedelta
+from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -74,3 +77,67 @@ def test_a_row_that_flink_does_not_have_is_a_difference(spark: SparkSession) -> 
     assert tally.differ[0].startswith(
         "differs: 01_tumble_revenue: live rows: at shop = east, window_start = 17724384"
     )
+
+
+TRAFFIC = """
+CREATE TABLE requests (host STRING, status INT, size_bytes BIGINT, ts TIMESTAMP(3),
+  WATERMARK FOR ts AS ts - INTERVAL '1' MINUTE
+) WITH ('connector' = 'kafka', 'topic' = 'requests', 'format' = 'json');
+CREATE TABLE report (hostName STRING, `at` STRING, closes TIMESTAMP(3), lastTime TIMESTAMP(3), meanStatus INT,
+  meanSize BIGINT, kinds BIGINT, lastTs TIMESTAMP(3), shout STRING, share DECIMAL(10, 4)
+) WITH ('connector' = 'kafka');
+CREATE VIEW found AS SELECT UPPER(host) AS name, r.* FROM requests r WHERE status <> 404;
+INSERT INTO report
+SELECT name, DATE_FORMAT(window_start, 'HH:mm'), window_end, window_time, AVG(status), SUM(size_bytes) / COUNT(*),
+  COUNT(DISTINCT status), MAX(ts), CONCAT(name, '!'), AVG(CAST(status AS DECIMAL(6, 2)))
+FROM TABLE(TUMBLE(TABLE found, DESCRIPTOR(ts), INTERVAL '10' MINUTES))
+GROUP BY name, window_start, window_end
+HAVING MAX(size_bytes) > 8000 AND COUNT(*) > 1;
+"""
+
+
+def half_up(number: Decimal, unit: str) -> Decimal:
+    return number.quantize(Decimal(unit), ROUND_HALF_UP)
+
+
+def traffic_report() -> list[dict[str, object]]:
+    """Return the rows of TRAFFIC, computed without backstream."""
+    (line,) = lines_of("02")
+    groups: dict[tuple[str, datetime], list[dict[str, Any]]] = {}
+    for event in line["case"]["events"]:
+        value = event["value"]
+        at = datetime.fromisoformat(value["ts"])
+        start = at.replace(minute=at.minute // 10 * 10, second=0, microsecond=0)
+        if value["status"] != 404:
+            groups.setdefault((value["host"].upper(), start), []).append(value)
+    rows: list[dict[str, object]] = []
+    for (host, start), values in groups.items():
+        if max(value["size_bytes"] for value in values) <= 8000 or len(values) == 1:
+            continue
+        statuses = [value["status"] for value in values]
+        closes, mean = start + timedelta(minutes=10), Decimal(sum(statuses)) / len(values)
+        rows.append(
+            {
+                "hostName": host,
+                "at": f"{start:%H:%M}",
+                "closes": closes.isoformat(),
+                "lastTime": (closes - timedelta(milliseconds=1)).isoformat(),
+                "meanStatus": sum(statuses) // len(values),
+                "meanSize": sum(value["size_bytes"] for value in values) // len(values),
+                "kinds": len(set(statuses)),
+                "lastTs": max(value["ts"] for value in values),
+                "shout": f"{host}!",
+                "share": str(half_up(half_up(mean, "0.000001"), "0.0001")),
+            }
+        )
+    return rows
+
+
+@pytest.mark.slow
+def test_views_derived_columns_and_hidden_aggregates_have_their_values(spark: SparkSession) -> None:
+    (line,) = lines_of("02")
+    case = {**line["case"], "name": "traffic", "script": TRAFFIC}
+
+    tally = find_difference([{"case": case, "flink": {"complete": traffic_report()}}], run_engine(spark, "spark"))
+
+    assert (tally.differ, tally.unsupported, tally.agree) == ([], {}, 1)

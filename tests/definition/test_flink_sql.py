@@ -158,7 +158,7 @@ def test_older_group_windows_and_their_functions() -> None:
         " FROM orders GROUP BY HOP(at, INTERVAL '5' MINUTE, INTERVAL '7' MINUTE)"
     )
     assert content["window"] == {"kind": "sliding", "slide": "5m", "size": "7m"}
-    assert content["derive_after"] == {"last_time": "window_end - interval 1 milliseconds"}
+    assert content["derive_after"] == {"last_time": "cast(window_end - interval 1 milliseconds as timestamp)"}
 
 
 def test_views_subqueries_and_with_are_put_in_their_places() -> None:

@@ -19,7 +19,6 @@ from backstream.conformance.job_dataset import write_job_dataset
 from backstream.conformance.recorded_jobs import JobCase
 from backstream.conformance.repeating_timers import RepeatingTimers
 from backstream.conformance.script_cases import (
-    MODES,
     ScriptCase,
     ScriptRows,
     count_result_rows,
@@ -162,7 +161,7 @@ class RunEngine:
         definition, interval = write_script_dataset(case, folder, self._name)
         rows = {
             which: count_result_rows(case, _load_rows(self._replay(definition, interval, folder, mode), WINDOWS))
-            for which, mode in MODES.items()
+            for which, mode in case.modes.items()
         }
         return ScriptRows(rows)
 

@@ -29,7 +29,7 @@ from backstream.runs.plan import Mode
 
 _SCRIPT, _EVENTS = "script.sql", "events.jsonl"
 _EXPECTED = {"live": "expected_live.jsonl", "complete": "expected_complete.jsonl"}
-MODES = {"live": Mode.REPLAY, "complete": Mode.RECOMPUTE}
+_MODES = {"live": Mode.REPLAY, "complete": Mode.RECOMPUTE}
 """The mode of the run that has the rows of each file."""
 _MARGIN_DAYS = 10
 """The days before the first and after the last arrival in which windows are compared."""
@@ -47,6 +47,8 @@ class ScriptCase:
     script: str
     translated: ScriptedInsert
     events: Sequence[Mapping[str, Any]]
+    modes: Mapping[str, Mode]
+    """The modes of the runs whose rows are recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +61,7 @@ class ScriptRows:
         """Return what is compared with Flink: the rows of the job, and those without late records."""
         return {
             f"{which} rows": (_count_rows(recorded[which], case.translated.types), self.rows[which])
-            for which in MODES
-            if which in recorded
+            for which in case.modes
         }
 
 
@@ -123,7 +124,8 @@ def parse_script_case(line: Mapping[str, Any]) -> ScriptCase:
     except SpecError as error:
         raise UnsupportedCaseError(str(error).partition("\n")[0]) from None
     events = [event for event in case["events"] if not translated.topic or event["topic"] == translated.topic]
-    return ScriptCase(case["name"], content, case["script"], translated, events)
+    modes = {which: mode for which, mode in _MODES.items() if which in line["flink"]}
+    return ScriptCase(case["name"], content, case["script"], translated, events, modes)
 
 
 def write_script_dataset(case: ScriptCase, folder: Path, engine: str) -> tuple[Path, Interval]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+import sqlglot
 from sqlglot import exp
 
 from backstream.definition.flink_sql.expressions import (
@@ -31,6 +32,7 @@ from backstream.definition.flink_sql.types import (
     holds_all,
     type_of_cast,
 )
+from backstream.definition.result_types import ResultTypes
 from backstream.errors import SpecError
 from backstream.eventtime.instants import duration_text
 
@@ -435,14 +437,24 @@ class _Translation:
             self.script.source.refuse(place_of(node), f"two columns of the result have the name {name!r}")
         has_window = node.find(exp.Placeholder) is not None
         if not has_window and any(is_aggregate(each) for each in node.walk()):
-            value = self._as_declared(node, self._over_records().of(node), declared)
+            value = self._with_type(self._as_declared(node, self._over_records().of(node), declared))
             self.aggregates[name] = value
             if is_aggregate(node):
                 self._calls.setdefault(node.sql(), name)
             return name, value.kind
-        value = self._as_declared(node, self._over_result().of(node), declared)
+        value = self._with_type(self._as_declared(node, self._over_result().of(node), declared))
         self.derive_after[name] = value.sql
         return name, value.kind
+
+    def _with_type(self, value: SqlValue) -> SqlValue:
+        """Return a value of the result, with a cast if its type does not follow from the expression."""
+        columns = {START: "timestamp", END: "timestamp"} | (self._declared_columns() if self._is_text else {})
+        columns |= {each.sql.strip("`"): _type_name(each.kind) for each in self._derived.values()}
+        columns |= {name: _type_name(kind) for name, kind in self._keys.values()}
+        columns |= {name: _type_name(each.kind) for name, each in self.aggregates.items()}
+        if ResultTypes(columns).of(sqlglot.parse_one(value.sql, dialect="spark")) is not None:
+            return value
+        return SqlValue(f"cast({value.sql} as {value.kind.spark or 'string'})", value.kind)
 
     def _as_declared(self, node: exp.Expr, value: SqlValue, declared: FlinkType | None) -> SqlValue:
         """Return a value with the type of the sink's column."""
@@ -490,7 +502,7 @@ class _Translation:
             name, number = f"{call.name.lower()}_of_having", 2
             while name in self.aggregates or name in self.derive_after:
                 name, number = f"{call.name.lower()}_of_having_{number}", number + 1
-            self.aggregates[name] = self._aggregate(node)
+            self.aggregates[name] = self._with_type(self._aggregate(node))
             self._calls[node.sql()] = name
         return SqlValue(quote_identifier(name), self.aggregates[name].kind)
 
@@ -560,6 +572,11 @@ class _Translation:
         for name in (*self.aggregates, *self.derive_after):
             if name in keys or name in _WINDOW_COLUMNS:
                 self.script.source.refuse(self.insert.at, f"two columns of the result have the name {name!r}")
+
+
+def _type_name(kind: FlinkType) -> str:
+    """Return the name of a type as `ResultTypes` has it."""
+    return (kind.spark or "string").replace(" ", "")
 
 
 def _type_in_files(kind: FlinkType) -> str:
