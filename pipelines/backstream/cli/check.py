@@ -31,11 +31,21 @@ def check_command(
         int | None,
         typer.Option(min=1, help="Also read this number of records, from up to three files, e.g., 1000"),
     ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="SCRIPT", help="Also compare the definition with a script of Flink SQL, e.g., job.sql"
+        ),
+    ] = None,
+    insert: Annotated[
+        str | None, typer.Option(metavar="TABLE", help="Table of the INSERT, if the script has several")
+    ] = None,
 ) -> None:
     """Check a definition: its keys, the columns and types of its source, the suite, and the engine.
 
     With --sample, backstream also reads a few records as a run reads them. It prints the parsed records, the
     records that would be quarantined with the reason, and two windows of result. Nothing is written to the lake.
+    With --against, each key in which the definition differs from the script is a line, and the exit status is 1.
     Exit status 0: no problem was found; 1: each problem is an error on standard error.
 
     Example: `backstream check flights --sample 1000`
@@ -48,10 +58,20 @@ def check_command(
         print_text("\n".join(checked.lines))
         for problem in checked.problems:
             print_text(f"error: {problem}", file=sys.stderr)
-        if checked.problems:
+        differences = _print_drift(path, against, insert) if against else ()
+        if checked.problems or differences:
             raise typer.Exit(1)
         if sample:
             _print_sample(path, sample, home)
+
+
+def _print_drift(path: Path, script: Path, insert: str | None) -> list[str]:
+    """Print the keys in which a definition differs from a script, and return them."""
+    from backstream.workflow.script_definitions import describe_drift, find_script_drift
+
+    differences = find_script_drift(path, script, insert)
+    print_text("\n".join(describe_drift(differences, script.name)))
+    return differences
 
 
 def _print_sample(path: Path, limit: int, home: Home) -> None:

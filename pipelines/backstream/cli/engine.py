@@ -116,7 +116,11 @@ class ConformanceEngine(StrEnum):
 @app.command()
 def conformance(
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE", help="Files of recorded cases, one JSON object per line")
+        list[Path],
+        typer.Argument(
+            metavar="FILE",
+            help="Files of recorded cases, one JSON object per line, or folders of Flink SQL scripts",
+        ),
     ],
     engine: Annotated[ConformanceEngine, typer.Option(help="Engine to test")] = ConformanceEngine.REFERENCE,
 ) -> None:
@@ -124,6 +128,9 @@ def conformance(
 
     The reference engine runs each record in plain Python. The other two run each case as `backstream run` does:
     files, a definition, a plan, and its replay.
+
+    A folder of a script has `script.sql`, `events.jsonl`, and Flink's rows: `expected_live.jsonl` of a replay, and
+    `expected_complete.jsonl` of a recompute. A folder of such folders is all their scripts.
 
     Prints one line for each case that differs, and then the counts, also of unsupported cases by reason.
     Exit status 0: no case differs; 1: at least one case differs.

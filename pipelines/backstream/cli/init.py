@@ -69,6 +69,20 @@ def init(  # noqa: PLR0913, PLR0917 - each is an option
             " batches, e.g., `s3://jobs/orders/checkpoint`. Default: there is no such job",
         ),
     ] = None,
+    script: Annotated[
+        Path | None,
+        typer.Option(
+            "--from-flink-sql",
+            metavar="PATH",
+            help="Script of Flink SQL, e.g., `job.sql`: one definition for each of its INSERTs",
+        ),
+    ] = None,
+    archive: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH", help="Recorded events of the script's source. Default: [source] is to be completed"
+        ),
+    ] = None,
     to: Annotated[
         Path | None, typer.Option("--to", help="File to write, e.g., `orders.toml`. Default: NAME.toml")
     ] = None,
@@ -85,6 +99,9 @@ def init(  # noqa: PLR0913, PLR0917 - each is an option
     also compressed. It guesses the times, the source partition, the order, and the key, and shows the evidence. It
     asks for guesses that are not certain, unless --yes is given or there is no terminal.
 
+    With --from-flink-sql, each INSERT of a script becomes a definition with the same rows. If one cannot be a
+    definition, the reason is printed with line and column, and the exit status is 1.
+
     With --from-checkpoint, the definition replays a job of Spark Structured Streaming by the watermarks in its
     checkpoint. The window, the key, and the aggregates are not there: take them from the query.
 
@@ -93,7 +110,12 @@ def init(  # noqa: PLR0913, PLR0917 - each is an option
     from backstream.source.archive.evidence import examine_archive
 
     with report_errors():
-        if name and location:
+        if name and script:
+            _write_script_definitions(script, name, archive, to, is_forced=force)
+        elif archive:
+            msg = "--archive is for --from-flink-sql, with NAME\n\nhint: --from PATH examines an archive"
+            raise SpecError(msg)
+        elif name and location:
             file = to or Path(f"{name}.toml")
             _require_new(file, is_forced=force)
             evidence = examine_archive(location, preset, event_time)
@@ -107,6 +129,28 @@ def init(  # noqa: PLR0913, PLR0917 - each is an option
             raise SpecError(msg)
         else:
             _write_project()
+
+
+def _write_script_definitions(
+    script: Path, name: str, archive: str | None, to: Path | None, *, is_forced: bool
+) -> None:
+    """Write a definition for each INSERT of a script, and print the reason for each one that has none."""
+    from backstream.workflow.script_definitions import write_script_definitions
+
+    found = write_script_definitions(script, name, archive)
+    if to and len(found) > 1:
+        msg = f"--to is for a script with one INSERT, and {script} has {len(found)}"
+        raise SpecError(msg)
+    for each in found:
+        if each.problem:
+            print_text(f"error: no definition {each.name}: {each.problem}", file=sys.stderr)
+            continue
+        file = to or Path(f"{each.name}.toml")
+        _require_new(file, is_forced=is_forced)
+        file.write_text(each.text, encoding="utf-8")
+        print_text(f"Wrote {file}.")
+    if any(each.problem for each in found):
+        raise typer.Exit(1)
 
 
 def _write_project() -> None:

@@ -83,6 +83,11 @@ def load_cases(paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
         SpecError: when a file or a line cannot be read, with its name.
     """
     for path in paths:
+        if path.is_dir():
+            from backstream.conformance.script_cases import load_script_cases  # it imports the parser of SQL
+
+            yield from load_script_cases(path)
+            continue
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:

@@ -9,12 +9,13 @@ from typing import Any, Protocol
 
 from backstream.conformance.cases import Case, Pairs, UnsupportedCaseError, parse_case
 from backstream.conformance.recorded_jobs import JobCase, parse_job
+from backstream.conformance.script_cases import ScriptCase, parse_script_case
 from backstream.errors import BackstreamError, SpecError
 
 _LOST = "Flink has lost records in a buffer, which depends on its checkpoints"
 
-AnyCase = Case | JobCase
-"""A recorded stream of Flink, or a recorded job of Spark."""
+AnyCase = Case | JobCase | ScriptCase
+"""A recorded stream of Flink, a recorded job of Spark, or a script of Flink SQL with its rows."""
 
 
 class EngineResult(Protocol):
@@ -69,6 +70,8 @@ def _parse_or_error(line: Mapping[str, Any]) -> AnyCase | BackstreamError:
     try:
         if line.get("flink", {}).get("plain_rule") is False:
             return UnsupportedCaseError(_LOST)
+        if "script" in line["case"]:
+            return parse_script_case(line)
         return parse_job(line) if "spark" in line else parse_case(line["case"])
     except BackstreamError as error:
         return error

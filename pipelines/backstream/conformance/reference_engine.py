@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from backstream.conformance.cases import Case, Pairs, list_late_records, window_of_firing
+from backstream.conformance.cases import Case, Pairs, UnsupportedCaseError, list_late_records, window_of_firing
 from backstream.conformance.comparison import AnyCase
 from backstream.conformance.join_results import JoinReplay
 from backstream.conformance.recorded_jobs import JobCase, JobRows
+from backstream.conformance.script_cases import ScriptCase
 from backstream.conformance.top_rows import Members, TopOfCase, TopRow
 from backstream.errors import BackstreamError
 from backstream.eventtime.late_counters import count_late_partials
@@ -118,6 +119,8 @@ def run_cases(cases: Sequence[AnyCase], cuts: int = 0) -> list[_AnyResult | Back
 def _run_or_error(case: AnyCase, cuts: int) -> _AnyResult | BackstreamError:
     if isinstance(case, JobCase):
         return JobRows(case.list_windows())
+    if isinstance(case, ScriptCase):
+        return UnsupportedCaseError("scripts of Flink SQL, which need --engine native or spark")
     try:
         if case.join:
             return JoinReplay.from_case(case, case.join)

@@ -27,9 +27,16 @@ from backstream.conformance.job_dataset import write_job_dataset
 from backstream.conformance.join_results import JOIN_COLUMNS, JoinedRows, require_independent_keys
 from backstream.conformance.recorded_jobs import JobCase
 from backstream.conformance.repeating_timers import RepeatingTimers
+from backstream.conformance.script_cases import (
+    ScriptCase,
+    ScriptRows,
+    count_result_rows,
+    write_script_dataset,
+)
 from backstream.conformance.top_rows import TopRow
 from backstream.errors import BackstreamError
 from backstream.eventtime.instants import MIN_MS, epoch_ms, epoch_us
+from backstream.eventtime.intervals import Interval
 from backstream.eventtime.stream_replay import localize
 from backstream.eventtime.window_operator import fire_windows
 from backstream.eventtime.windows import Cumulate
@@ -153,6 +160,8 @@ class RunEngine:
             try:
                 if isinstance(case, JobCase):
                     return self._run_job(case, Path(folder))
+                if isinstance(case, ScriptCase):
+                    return self._run_script(case, Path(folder))
                 if case.join:
                     return self._run_join(case, case.join, Path(folder))
                 return self._run(case, Path(folder))
@@ -162,7 +171,7 @@ class RunEngine:
     def _run(self, case: Case, folder: Path) -> _ReplayResult | _TopResult:
         (folder / "windows").mkdir()
         dataset = write_dataset(case, folder / "windows", self._name)
-        manifests = self._replay(dataset, folder / "windows")
+        manifests = self._replay(dataset.definition, dataset.interval, folder / "windows")
         if case.top:
             return _TopResult(
                 list(_load_top_rows(manifests, dataset)),
@@ -182,7 +191,7 @@ class RunEngine:
 
     def _run_job(self, case: JobCase, folder: Path) -> _PublishedWindows:
         dataset = write_job_dataset(case, folder, self._name)
-        manifests = self._replay(dataset, folder)
+        manifests = self._replay(dataset.definition, dataset.interval, folder)
         windows: dict[_Window, tuple[int, ...]] = {}
         for row in _load_rows(manifests, WINDOWS):
             window = (row["key"], *(epoch_us(row[name]) for name in ("window_start", "window_end")))
@@ -191,11 +200,20 @@ class RunEngine:
 
     def _run_join(self, case: Case, join: RecordedJoin, folder: Path) -> JoinedRows:
         require_independent_keys(case, join)
-        manifests = self._replay(write_dataset(case, folder, self._name), folder)
+        dataset = write_dataset(case, folder, self._name)
+        manifests = self._replay(dataset.definition, dataset.interval, folder)
         (left, _), (right, _) = JOIN_COLUMNS
         rows = [(row[left], row.get(right), epoch_ms(row["event_time"])) for row in _load_rows(manifests, WINDOWS)]
         outputs = [json.loads(row["row"]) for row in _load_rows(manifests, OUTPUTS)]
         return JoinedRows(rows, [row.get(left, row.get(right)) for row in outputs])
+
+    def _run_script(self, case: ScriptCase, folder: Path) -> ScriptRows:
+        definition, interval = write_script_dataset(case, folder, self._name)
+        rows = {
+            which: count_result_rows(case, _load_rows(self._replay(definition, interval, folder, mode), WINDOWS))
+            for which, mode in case.modes.items()
+        }
+        return ScriptRows(rows)
 
     def _run_timers(self, case: Case, timers: RepeatingTimers, folder: Path) -> list[_Timer]:
         """Return the timers that fired, sorted by time and key."""
@@ -210,19 +228,20 @@ class RunEngine:
             "columns": {"watermark_ms": "bigint"},
             "reads": ["delete_timers_ms"],
         }
-        manifests = self._replay(write_dataset(case, folder, self._name, process), folder)
+        dataset = write_dataset(case, folder, self._name, process)
+        manifests = self._replay(dataset.definition, dataset.interval, folder)
         return sorted(
             (epoch_ms(row["event_time"]), row["key"], row["watermark_ms"])
             for row in _load_rows(manifests, WINDOWS)
         )
 
-    def _replay(self, dataset: CaseDataset, folder: Path) -> list[Manifest]:
-        """Plan and replay the range of a dataset, as `backstream run` does before the audit."""
+    def _replay(
+        self, definition: Path, interval: Interval, folder: Path, mode: Mode = Mode.REPLAY
+    ) -> list[Manifest]:
+        """Plan and replay a range, as `backstream run` does before the audit."""
         home = Home(folder / "home")
-        request = PlanRequest(
-            dataset.definition, dataset.interval, mode=Mode.REPLAY, trigger="conformance", home=home
-        )
-        prepare_source(dataset.definition, home, self._runner)
+        request = PlanRequest(definition, interval, mode=mode, trigger="conformance", home=home)
+        prepare_source(definition, home, self._runner)
         try:
             plan = plan_run(request)
         except NotNativeError as error:

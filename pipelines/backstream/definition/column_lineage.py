@@ -85,7 +85,12 @@ def find_origins(definition: Definition, *, is_replay: bool, known: Iterable[str
             for name in source.deduplicate_on
             for path in paths.of(name)
         ),
-        *(Origin(path, Step.FILTER, source.where or "") for path in paths.of(source.where or "null")),
+        *(
+            Origin(path, Step.FILTER, text)
+            for text in (source.where, definition.condition)
+            if text
+            for path in paths.of(text)
+        ),
     ]
     if is_replay and source.arrival_time:
         rows += [Origin(path, Step.FILTER, "arrival_time") for path in paths.of(source.arrival_time)]

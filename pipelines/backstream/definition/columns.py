@@ -151,7 +151,8 @@ def source_columns(definition: Definition, source: Iterable[str] = ()) -> list[s
     spec = definition.source
     named = {*payload_columns(definition, source), *(name for name in (spec.partition, spec.sequence) if name)}
     named |= {FILE}.intersection(source) if spec.deduplicate_on else set()
-    for expression in (*_times(definition).values(), *filter(None, [definition.marker])):
+    texts = [definition.marker, definition.condition]
+    for expression in (*_times(definition).values(), *filter(None, texts)):
         named |= _names(_parse(expression))
     return sorted(named)
 

@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -28,6 +28,9 @@ from backstream.runs.settings import fill_references, project_environment
 from backstream.storage.stores import is_in_store
 from backstream.text import describe_differences
 from backstream.variables import HOME_VARIABLE
+
+if TYPE_CHECKING:
+    from backstream.definition.flink_sql.script import ScriptText
 
 _PATH = "path"
 """The key whose variables a run replaces, because `${BACKSTREAM_HOME}` is the home of the run."""
@@ -54,7 +57,34 @@ def load_definition(definition: Path | str) -> Definition:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         msg = f"definition is not TOML: {error} ({path})"
         raise SpecError(msg) from error
-    return parse_definition(_fill_values(content, project_environment(path.parent), str(path)), str(path))
+    filled = _fill_values(content, project_environment(path.parent), str(path))
+    return parse_definition(_expand_script(filled, path), str(path))
+
+
+def _expand_script(content: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
+    """Return the content of a definition with what the script of `[flink_sql]` gives; other content as it is."""
+    section = content.get("flink_sql")
+    if not isinstance(section, Mapping) or not isinstance(section.get("script"), str):
+        return content
+    from backstream.definition.flink_sql.translation import expand_script  # its parser takes long to import
+
+    return expand_script(content, read_script_text(path.parent / section["script"]), str(path)).content
+
+
+def read_script_text(path: Path) -> ScriptText:
+    """Return the text of a Flink SQL script.
+
+    Raises:
+        SpecError: when there is no such file, or it is not text.
+    """
+    from backstream.definition.flink_sql.script import ScriptText
+
+    try:
+        return ScriptText(path.read_text(encoding="utf-8"), path.name)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        msg = f"cannot read the Flink SQL script at {path}: {reason}"
+        raise SpecError(msg) from None
 
 
 def parse_definition(content: Mapping[str, Any], where: str) -> Definition:

@@ -22,6 +22,7 @@ from backstream.definition.result_sections import (
     Having,
     Job,
     Process,
+    RecordFilter,
     SessionWindow,
     SlidingWindow,
     Top,
@@ -29,7 +30,7 @@ from backstream.definition.result_sections import (
     UserFunction,
 )
 from backstream.definition.run_sections import Approval, Backfill, Publish, Quality
-from backstream.definition.source_section import SHARED_KEYS, SideInput, Source
+from backstream.definition.source_section import SHARED_KEYS, FlinkSql, SideInput, Source
 from backstream.definition.values import Name, Section, Sql
 from backstream.definition.watermark_sections import LatenessSection, WatermarkSection, find_unused_keys
 from backstream.eventtime.emission import Emission, EmissionModel, Inputs, Topology
@@ -65,6 +66,8 @@ class Definition(Section):
     """A text for the pages in Airflow."""
     source: Source
     """The input; `[[source]]` more than once unites several sources into one stream."""
+    flink_sql: FlinkSql | None = Field(default=None, exclude=True)
+    """A script of Flink SQL in place of most of the other keys."""
     inputs: dict[Name, SideInput] = {}
     """Further inputs of `source.transform`, by the name of its argument."""
     window: Annotated[TumblingWindow | SlidingWindow | SessionWindow | CumulateWindow, Field(discriminator="kind")]
@@ -75,6 +78,8 @@ class Definition(Section):
     """The watermarks of the stream."""
     lateness: LatenessSection = LatenessSection()
     """The allowed lateness."""
+    filter: RecordFilter | None = None
+    """The condition of the records that windows get."""
     aggregates: dict[Name, Sql] = {}
     """The columns of the result: a name and an aggregate in Spark SQL, e.g., `revenue = "sum(amount)"`."""
     derive_after: dict[Name, Sql] = {}
@@ -111,6 +116,11 @@ class Definition(Section):
         if self.join:
             return f"join.{'left' if name in self.join.left else 'right'}.{name}"
         return f"{'job' if self.job else 'process'}.columns.{name}"
+
+    @property
+    def condition(self) -> str | None:
+        """Return the SQL of `[filter]`; None without one."""
+        return self.filter.where if self.filter else None
 
     @property
     def value_names(self) -> tuple[str, ...]:

@@ -55,7 +55,8 @@ def prepared_folder(definition: Definition, home: Home) -> Path:
     sides = {name: side.model_dump(mode="json", exclude_defaults=True) for name, side in definition.inputs.items()}
     watermark = definition.watermark
     job = [[*watermark.job_logs, watermark.source, watermark.topic]] if watermark.job_logs else []
-    content = [_FORMAT_VERSION, source, *marker, paths, hashes, *([sides] if sides else []), *job]
+    condition = [["filter", definition.filter.where]] if definition.filter else []
+    content = [_FORMAT_VERSION, source, *marker, paths, hashes, *([sides] if sides else []), *job, *condition]
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
     return home.path / "prepared" / definition.name / digest
 
@@ -123,8 +124,10 @@ def reason_to_convert(definition: Definition) -> str | None:
         return "there are several sources" if source.parts else "each record gets the batch of a job"
     if source.format not in {"parquet", "iceberg"}:
         return f"source.format is {source.format}"
-    if given := [key for key in _READING_KEYS if getattr(source, key)]:
-        return f"source.{given[0]} is set"
+    given = [f"source.{key}" for key in _READING_KEYS if getattr(source, key)]
+    given += ["filter.where"] if definition.filter and not reads_prepared_files(source) else []
+    if given:
+        return f"{given[0]} is set"
     if computed := source.computed_times:
         return f"source.{computed[0]} is computed from columns"
     names, texts = (*_column_names(source), *definition.code_reads), _expressions(definition)
@@ -156,6 +159,8 @@ def as_prepared(definition: Definition, home: Home) -> Definition:
     watermark = definition.watermark.model_copy(update=changes)
     aggregates = {name: _flatten_paths(call) for name, call in definition.aggregates.items()}
     update = {"source": prepared, "watermark": watermark, "aggregates": aggregates, "inputs": {}}
+    if definition.filter:
+        update["filter"] = definition.filter.model_copy(update={"where": prepared_columns.FILTER})
     for name, section in (("job", definition.job), ("process", definition.process)):
         if section and section.reads is not None:
             update[name] = section.model_copy(update={"reads": tuple(map(column_of_path, section.reads))})
@@ -233,7 +238,7 @@ def list_read_paths(definition: Definition) -> list[tuple[str, ...]] | None:
     source = definition.source
     if source.transform or definition.reads_all_columns:
         return None
-    texts = (source.event_time, source.arrival_time, source.where, *source.derive.values())
+    texts = [source.event_time, source.arrival_time, source.where, definition.condition, *source.derive.values()]
     paths = [*list_paths(definition), *_paths_of(text for text in texts if text)]
     return [tuple(path.split(".")) for path in dict.fromkeys(paths)]
 

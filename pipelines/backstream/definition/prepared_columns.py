@@ -14,7 +14,9 @@ MALFORMED_RECORD = "malformed_record"
 """The reason of a record that is not JSON or CSV, or has a value of another type."""
 PARTITION, SEQUENCE, MARKER = "prepared_partition", "prepared_sequence", "prepared_marker"
 """Columns of a union: the name of the source with its partition, the sequence, and the watermark of a record."""
+FILTER = "prepared_filter"
+"""Column with whether a record meets `[filter]`, if there is one."""
 PREPARED_COLUMNS = (
     *(EVENT_TIME, ARRIVAL_TIME, EVENT_TEXT, ARRIVAL_TEXT, REASON, RECORD, FILE, LINE),
-    *(PARTITION, SEQUENCE, MARKER),
+    *(PARTITION, SEQUENCE, MARKER, FILTER),
 )

@@ -45,6 +45,13 @@ class Process(Section):
     rows. By default there is no limit, and each run reads the whole source."""
 
 
+class RecordFilter(Section):
+    """Condition of the records that windows get: other records only move the watermark, as after a `WHERE`."""
+
+    where: Sql
+    """The condition in SQL over the columns of the source, e.g., `kind = 'click'`."""
+
+
 class Having(Section):
     """Condition for publication: windows of keys that don't meet it are computed, but not published."""
 

@@ -143,6 +143,17 @@ _FORMATS_WITHOUT_SCHEMA = ("json", "csv")
 _TABLE = re.compile(r"[^./\s]+(\.[^./\s]+){2,}")
 
 
+class FlinkSql(Section):
+    """Script of Flink SQL that gives the columns, the watermark, the windows, and the aggregates."""
+
+    script: str
+    """The file of the script, from the folder of the definition on, e.g., `"job.sql"`."""
+    insert: str | None = None
+    """The table of the INSERT, if the script has several."""
+    value: ColumnName | None = None
+    """The column of the archive that has the value of a Kafka record. By default, its fields are columns."""
+
+
 class SideInput(StoredRecords):
     """Further input of `source.transform`, such as a table of customers; it gets it under this name."""
 

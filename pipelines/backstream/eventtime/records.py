@@ -15,7 +15,7 @@ class Record:
     """One event of the log. A list of records is in arrival order; the number of a record is its position.
 
     `marker` is for punctuated watermarks: a number is the watermark after the record, True means event time minus
-    the strategy's delay. `delete_timers_ms` is for process functions.
+    the strategy's delay. `delete_timers_ms` is for process functions. A filtered record moves the watermark only.
     """
 
     arrival_time_ms: int
@@ -25,6 +25,7 @@ class Record:
     value: int = 1
     marker: int | bool | None = None
     delete_timers_ms: tuple[int, ...] = ()
+    is_filtered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,8 @@ class Fate(StrEnum):
     """The record arrived after the state of its window was removed; it is in the side output."""
     UNASSIGNED = "unassigned"
     """The event time is in a gap between windows (slide > size)."""
+    FILTERED = "filtered"
+    """The record does not meet `[filter]`: it has moved the watermark, and no window gets it."""
     DUPLICATE = "duplicate"
     """The record arrived earlier in another row."""
     QUARANTINED = "quarantined"

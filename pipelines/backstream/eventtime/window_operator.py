@@ -139,7 +139,13 @@ class WindowOperator:
                 del windows[window]
 
     def on_record(self, number: int, record: Record) -> None:
-        """Add the record to each of its windows that still has state; late windows fire at once."""
+        """Add the record to each of its windows that still has state; late windows fire at once.
+
+        A filtered record has moved the watermark, and comes no further.
+        """
+        if record.is_filtered:
+            self.results.fates.append(Fate.FILTERED)
+            return
         windows = self.spec.assign(record.event_time_ms)
         accepting = [window for window in windows if self._add(number, record.key, window)]
         self.results.fates.append(self._fate(number, record, windows, accepting))

@@ -99,6 +99,8 @@ _NOT_HANDED_OVER = {
 def _list_problems(plan: Plan, definition: Definition) -> Iterator[str]:
     if plan.mode is not Mode.REPLAY:
         yield f"only a replay has watermarks, and this run is a {plan.mode.value}"
+    if definition.filter is not None:
+        yield "a job that continues from its state would not apply [filter]"
     yield from _list_other_operators(definition)
     if definition.watermark.finished_partitions == "release":
         yield 'watermark.finished_partitions = "release" has no meaning in a stream that goes on'

@@ -104,7 +104,8 @@ def _choose_reading(raw: RawInput, files: Sequence[str], columns: Collection[str
     is_ordered = plan.mode is Mode.REPLAY or definition.source.deduplicate_on
     if is_ordered or list_files_with_rest(files, reading, reading.valid, Stores.from_environment()):
         return reading
-    types = {name: plan.columns[name] for name in (reading.event_time, *columns)}
+    names = (reading.event_time, *columns, *filter(None, [reading.filter]))
+    types = {name: plan.columns[name] for name in names}
     return replace(reading, arrival_time=reading.event_time, partition=None, sequence=None, types=types)
 
 

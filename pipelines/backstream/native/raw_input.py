@@ -22,7 +22,7 @@ from backstream.eventtime.windows import TimeWindow
 from backstream.native.database import open_database
 from backstream.native.duplicates import DuplicateQueries
 from backstream.native.recomputed_aggregates import parse_recomputed
-from backstream.native.record_scans import INSTANT, column_alias, list_group_files, scan_query
+from backstream.native.record_scans import INSTANT, column_alias, is_counted, list_group_files, scan_query
 from backstream.native.records import group_files_by_schema
 from backstream.native.sql import PARTITION_TEXT, floor_to_step, quote_name, quote_text
 from backstream.native.supported import read_spec, reason_not_readable
@@ -58,6 +58,7 @@ class RawRecord:
     arrival_seq: int
     source_partition: str
     is_duplicate: bool
+    is_filtered: bool
     file: str
     values: Mapping[str, Any]
     instant_ms: int
@@ -175,7 +176,9 @@ class RawInput:
             uri = values.pop(FILE, None)
             file = describe(paths[row["file"]]) if uri is None else path_of_uri(uri)
             instant_ms = row.get(INSTANT, row["event_ms"])
-            found[row["target"]].append(RawRecord(*place, row["is_duplicate"], file, values, instant_ms))
+            is_filtered = reading.filter is not None and not values[reading.filter]
+            record = RawRecord(*place, row["is_duplicate"], is_filtered, file, values, instant_ms)
+            found[row["target"]].append(record)
         return found
 
     def _query_records(
@@ -227,6 +230,7 @@ class RawInput:
             piece = _create_pieces(database, spans)
             rows = database.execute(
                 f"SELECT {grouped}, min(event_ms) FROM ({base}) r JOIN pieces p ON {piece} = p.piece"
+                f" WHERE {is_counted(reading)}"
                 f" GROUP BY {grouped} QUALIFY row_number() OVER (PARTITION BY target ORDER BY {order}) <= {count}"
             ).fetchall()
         drawn: list[list[tuple[tuple[Any, ...], int]]] = [[] for _ in spans]

@@ -128,6 +128,11 @@ def column_alias(reading: ReadSpec, name: str) -> str:
     return f"c{list(reading.types).index(name)}"
 
 
+def is_counted(reading: ReadSpec) -> str:
+    """Return the condition of a readable record that windows get; other ones only move the watermark."""
+    return column_alias(reading, reading.filter) if reading.filter else "true"
+
+
 def time_in_ms(instant: str, *, is_after_1970: bool = False) -> str:
     """Return milliseconds since 1970, rounded down; DuckDB's division truncates towards zero."""
     us = f"epoch_us({instant})"

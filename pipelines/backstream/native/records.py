@@ -19,6 +19,7 @@ from backstream.native.record_scans import (
     Groups,
     ScanGroup,
     column_alias,
+    is_counted,
     list_group_files,
     scan_query,
 )
@@ -52,7 +53,8 @@ class RecordsQuery:
         locate: Callable[[str], str] = str,
     ) -> None:
         self._reading, self._groups = reading, groups
-        self._columns = list(dict.fromkeys([*columns, *identity.columns]))
+        condition = [reading.filter] if reading.filter else []
+        self._columns = list(dict.fromkeys([*columns, *identity.columns, *condition]))
         locations = [locate(path) for path in list_group_files(groups)]
         self._duplicates = DuplicateQueries(identity, reading, groups, locations)
         self.has_duplicates = False
@@ -83,9 +85,15 @@ class RecordsQuery:
         )
 
     def select_once(self, interval: Interval) -> str:
-        """Return a query of the records in an interval without duplicates."""
+        """Return a query of the records in an interval that windows get."""
+        conditions = [*(["NOT is_duplicate"] if self.has_duplicates else []), *self.is_counted]
         records = self.select(interval)
-        return f"SELECT * FROM ({records}) WHERE NOT is_duplicate" if self.has_duplicates else records
+        return f"SELECT * FROM ({records}) WHERE {' AND '.join(conditions)}" if conditions else records
+
+    @property
+    def is_counted(self) -> list[str]:
+        """The condition of `[filter]`; empty without one."""
+        return [is_counted(self._reading)] if self._reading.filter else []
 
     def count_gaps(self, keys: Sequence[str]) -> dict[str, str]:
         """Return the number of records with each `RecordGap` as expressions over the records of `select`.

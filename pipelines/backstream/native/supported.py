@@ -103,9 +103,10 @@ def read_spec(definition: Definition, columns: Mapping[str, str], also: Iterable
     times = (source.event_time, source.arrival_time or source.event_time)
     names = [name for name in (*times, source.partition, source.sequence, *also) if name]
     names += {FILE}.intersection(columns) if source.deduplicate_on else ()
+    names += [definition.condition] if definition.condition else []
     types = {name: columns[name] for name in dict.fromkeys(names)}
     valid, zone = Interval(*source.event_time_range), definition.window.spec().zone
-    return ReadSpec(*times, source.partition, source.sequence, types, valid, zone)
+    return ReadSpec(*times, source.partition, source.sequence, types, valid, zone, definition.condition)
 
 
 def reason_not_readable(definition: Definition, columns: Mapping[str, str]) -> str | None:

@@ -43,8 +43,8 @@ class ReadSpec:
     """The columns of a source file that make up an event.
 
     `types` are the Spark SQL types of the columns to read. `valid` is the half-open range of event times in which
-    a record is readable.
-    With a `zone`, event times and intervals of them are local.
+    a record is readable. With a `zone`, event times and intervals of them are local. `filter` is a column of truth
+    values: windows get the records with a true one.
     """
 
     event_time: str
@@ -54,6 +54,7 @@ class ReadSpec:
     types: Mapping[str, str]
     valid: Interval
     zone: TimeZone | None = None
+    filter: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

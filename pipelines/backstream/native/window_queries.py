@@ -41,7 +41,7 @@ from backstream.watermarks.firing_times import FiringTimes
 if TYPE_CHECKING:
     import duckdb
 
-_FATE_CODES = (Fate.ON_TIME, Fate.LATE, Fate.DROPPED, Fate.DUPLICATE)
+_FATE_CODES = (Fate.ON_TIME, Fate.LATE, Fate.DROPPED, Fate.DUPLICATE, Fate.FILTERED)
 _LATE_POSITION = ("late_arrival_time_ms", "late_arrival_seq", "late_source_partition")
 _PANE_CONDITIONS = {"first": "is_on_time", "live": "is_accepted", "final": ""}
 
@@ -119,8 +119,9 @@ class WindowQueries:
         number = self._number(f"({start_ms} + {self._window.size_ms})")
         records = f"SELECT *, {number} AS n FROM ({self._records.select(self._task.stretch)})"
         fate = "CASE " + ("WHEN is_duplicate THEN 3 " if self._records.has_duplicates else "")
+        fate += "".join(f"WHEN NOT {condition} THEN 4 " for condition in self._records.is_counted)
         if self._task.firing_times is None:
-            return records, fate + "ELSE 0 END" if self._records.has_duplicates else "0"
+            return records, fate + "ELSE 0 END" if "WHEN" in fate else "0"
         joined = join_firing_times(records, "r.n", self._task.firing_times)
         has_fired, is_removed = self._is_after("t_fired"), self._is_after("t_cleaned_up")
         fate += f"WHEN NOT {has_fired} THEN 0 WHEN NOT {is_removed} THEN 1 ELSE 2 END"

@@ -27,6 +27,7 @@ FATE_WORDS = {
     Fate.LATE: "late",
     Fate.DROPPED: "dropped",
     Fate.UNASSIGNED: "unassigned",
+    Fate.FILTERED: "filtered",
     Fate.DUPLICATE: "duplicate",
     Fate.QUARANTINED: "quarantined",
     Fate.HALO: "halo",

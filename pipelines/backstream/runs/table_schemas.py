@@ -248,6 +248,7 @@ WORKING_COLUMNS = frozenset(
         "is_accepted",
         "marker_ms",
         "is_duplicate",
+        "is_filtered",
         "is_owned",
         "is_ours",
         "quarantine_reason",

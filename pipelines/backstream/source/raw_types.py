@@ -124,11 +124,12 @@ def _list_problems_of_records(definition: Definition, raw: Mapping[str, str]) ->
     for name, text in source.derive.items():
         yield from list_unknown_columns(f"source.derive.{name}", text, has)
         types[name] = _type_of(text, types)
-    if source.where:
-        unknown, kind = list_unknown_columns("source.where", source.where, has), _type_of(source.where, types)
+    conditions = {"source": source.where or "true", "filter": definition.condition or "true"}
+    for key, text in conditions.items():
+        unknown, kind = list_unknown_columns(f"{key}.where", text, has), _type_of(text, types)
         yield from unknown
         if not unknown and kind not in ("boolean", _UNKNOWN):
-            yield f"source.where must be true or false, got {kind} from {source.where!r}"
+            yield f"{key}.where must be true or false, got {kind} from {text!r}"
     is_arrival_only = definition.timed_source is not source
     for name in ("event_time", "arrival_time")[is_arrival_only:]:
         key, text = f"source.{name}", getattr(source, name) or "null"

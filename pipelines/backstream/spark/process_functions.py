@@ -36,6 +36,7 @@ from backstream.spark.chunk_group import SparkGroup
 from backstream.spark.key_runs import KeyRun, TimerQueue
 from backstream.spark.schemas import ARRIVAL_ORDER, int64_literal
 from backstream.spark.session import ship_package
+from backstream.spark.source import IS_FILTERED
 from backstream.spark.staging import spark_type_of_name
 from backstream.spark.watermarks.join import add_watermarks
 from backstream.spark.windows.aggregation import WINDOW
@@ -110,7 +111,8 @@ def _load_records(group: SparkGroup, process: Process) -> tuple[DataFrame, Longs
     if process.state_reach is not None:
         owned, reach_ms = group.interval, process.state_reach
         reach = Interval(owned.start_ms - reach_ms, owned.end_ms + reach_ms)
-    records = group.event_files.unique_events(group.definition.source.identity, reach)
+    unique = group.event_files.unique_events(group.definition.source.identity, reach)
+    records = unique.where(~F.col(IS_FILTERED)).drop(IS_FILTERED)
     if not group.is_replay:
         return records.withColumn("watermark_ms", int64_literal(MIN_MS)), to_int64([MAX_MS])
     timeline = load_full_timeline(group, group.reader)

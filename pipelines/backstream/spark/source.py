@@ -26,7 +26,7 @@ from backstream.definition.source_section import Source
 from backstream.errors import ContractError
 from backstream.eventtime.duplicates import Identity, Kept, RecordGap
 from backstream.eventtime.intervals import Interval
-from backstream.eventtime.records import ONLY_PARTITION
+from backstream.eventtime.records import ONLY_PARTITION, Fate
 from backstream.eventtime.time_zones import TimeZone
 from backstream.eventtime.windows import Session
 from backstream.native.sql import local_time
@@ -50,6 +50,8 @@ FILE = "source_file"
 FILE_SIZE = "source_file_size"
 """The column with the size of the file in bytes, if requested."""
 RECORD = "record"
+IS_FILTERED = "is_filtered"
+"""The column with whether `[filter]` keeps a record from windows."""
 MARKER = "marker_ms"
 """The column with the watermark that a record carries if watermarks are punctuated; null for none."""
 WRITTEN_EVENT_TIME = "written_event_time"
@@ -125,6 +127,7 @@ def normalize_events(definition: Definition, zone: TimeZone | None = None) -> St
             WRITTEN_EVENT_TIME: _first_of(rows, prepared_columns.EVENT_TEXT, _as_text(source.event_time)),
             WRITTEN_ARRIVAL_TIME: _first_of(rows, prepared_columns.ARRIVAL_TEXT, _as_text(source.arrival_time)),
             **({MARKER: marker_ms_column(rows, marker, event, definition.watermark.delay)} if marker else {}),
+            IS_FILTERED: ~F.expr(definition.filter.where) if definition.filter else F.expr("false"),
         }
         if source.partition and isinstance(_type_of(rows, F.col(source.partition)), IntegralType):
             columns[PARTITION_NUMBER] = F.col(source.partition)
@@ -209,6 +212,21 @@ def _reason(source: Source, columns: Mapping[str, Column]) -> Column:
         reasons["null_arrival_time"] = F.expr(source.arrival_time).isNull()
         reasons["unparsable_arrival_time"] = columns["arrival_time_ms"].isNull()
     return F.coalesce(*(F.when(is_so, F.lit(reason)) for reason, is_so in reasons.items()))
+
+
+def is_for_windows() -> Column:
+    """Return whether windows get a record, of columns that `mark_duplicates` has made."""
+    return F.col(REASON).isNull() & ~F.col("is_duplicate") & ~F.col(IS_FILTERED)
+
+
+def fate_outside_windows(fate: Column) -> Column:
+    """Return the fate of a record that windows don't get, and another one for records that they get."""
+    return (
+        F.when(F.col(REASON).isNotNull(), F.lit(Fate.QUARANTINED))
+        .when(F.col("is_duplicate"), F.lit(Fate.DUPLICATE))
+        .when(F.col(IS_FILTERED), F.lit(Fate.FILTERED))
+        .otherwise(fate)
+    )
 
 
 def is_in_chunk(spark: SparkSession, interval: Interval, owned_files: Iterable[str]) -> Column:

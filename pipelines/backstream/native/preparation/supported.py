@@ -52,6 +52,8 @@ def reason_against_settings(definition: Definition, source: Source) -> str | Non
         (name for name, value in source.options.items() if not _is_native_option(source, name, value)), None
     ):
         return f"source.options.{name} is set"
+    if definition.filter:
+        return "filter.where is set"
     return next((f"source.{key} is set" for key in _KEYS if getattr(source, key)), None)
 
 

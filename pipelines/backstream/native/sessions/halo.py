@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from backstream.eventtime.instants import MIN_MS
 from backstream.eventtime.intervals import Interval
-from backstream.native.record_scans import column_alias, scan_query
+from backstream.native.record_scans import column_alias, is_counted, scan_query
 from backstream.native.records import group_files_by_schema
 from backstream.native.task import ReadSpec
 from backstream.native.task_disk import TaskDisk
@@ -198,6 +198,5 @@ class _TaskIslands:
             return ()
         reading = self.task.reading
         groups = group_files_by_schema(self.disk.fetch(paths, [*reading.types]), reading)
-        return (
-            f"SELECT {key_list}{self.direction} * event_ms AS at_ms FROM ({scan_query(groups, reading, within)})",
-        )
+        events, condition = scan_query(groups, reading, within), is_counted(reading)
+        return (f"SELECT {key_list}{self.direction} * event_ms AS at_ms FROM ({events}) WHERE {condition}",)

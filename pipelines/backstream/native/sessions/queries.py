@@ -75,8 +75,12 @@ class UnitQueries:
         """Return a query of record counts by cell, source partition, and fate, as if no record was late."""
         task = self._task
         cell_ms = floor_to_step("event_ms", task.cells.offset_ms, task.cells.size_ms)
-        fate = "is_duplicate" if self._records.has_duplicates else "false"
-        by = {"cell_ms": cell_ms, "source_partition": "source_partition", "is_copy": fate}
+        fate = quote_text(Fate.ON_TIME)
+        for condition in self._records.is_counted:
+            fate = f"CASE WHEN {condition} THEN {fate} ELSE {quote_text(Fate.FILTERED)} END"
+        if self._records.has_duplicates:
+            fate = f"CASE WHEN is_duplicate THEN {quote_text(Fate.DUPLICATE)} ELSE {fate} END"
+        by = {"cell_ms": cell_ms, "source_partition": "source_partition", "fate": fate}
         sums = {
             "events": "count(*)",
             "first_arrival_ms": "min(arrival_ms)",
@@ -84,11 +88,11 @@ class UnitQueries:
             **self._records.count_gaps(task.keys),
         }
         records = self._records.select(task.stretch)
-        groups = f"SELECT {select_list({**by, **sums})} FROM ({records}) GROUP BY {', '.join(by.values())}"
+        groups = f"SELECT {select_list({**by, **sums})} FROM ({records}) GROUP BY 1, 2, 3"
         columns = {
             "event_time_ms": "cell_ms",
             "source_partition": PARTITION_TEXT,
-            "fate": f"CASE WHEN is_copy THEN {quote_text(Fate.DUPLICATE)} ELSE {quote_text(Fate.ON_TIME)} END",
+            "fate": "fate",
             "chunk_number": chunk_number("cell_ms", task.chunks),
             **{name: name for name in sums},
         }

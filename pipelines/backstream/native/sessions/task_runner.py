@@ -29,7 +29,7 @@ def run_unit_task(task: UnitTask) -> TaskResult:
     with open_database(task.memory_mb) as database:
         queries.mark_duplicates(database)
         is_counted = write_query(database, queries.counts(), counts_path) > 0
-        scanned, copies = _count_records(database, counts_path) if is_counted else (0, 0)
+        scanned, in_units = _count_records(database, counts_path) if is_counted else (0, 0)
         if task.watermarks is not None:
             database.execute(f"CREATE TEMP TABLE blocks AS {queries.blocks(task.watermarks)}")
             database.execute(f"CREATE TEMP TABLE stragglers AS {queries.stragglers()}")
@@ -44,17 +44,17 @@ def run_unit_task(task: UnitTask) -> TaskResult:
         scanned=scanned,
         counts=counts_path if is_counted else None,
         units=units,
-        in_units=scanned - copies,
+        in_units=in_units,
         hashed_by=duckdb_version(),
     )
 
 
 def _count_records(database: duckdb.DuckDBPyConnection, path: str) -> tuple[int, int]:
-    """Return the number of records in a file of counts, and the number of duplicates."""
-    copies = f"coalesce(sum(events) FILTER (WHERE fate = {sql.quote_text(Fate.DUPLICATE)}), 0)::BIGINT"
-    query = f"SELECT sum(events)::BIGINT, {copies} FROM read_parquet({sql.quote_path(path)})"
-    ((events, duplicates),) = database.execute(query).fetchall()
-    return int(events), int(duplicates)
+    """Return the number of records in a file of counts, and the number of those in units."""
+    in_units = f"coalesce(sum(events) FILTER (WHERE fate = {sql.quote_text(Fate.ON_TIME)}), 0)::BIGINT"
+    query = f"SELECT sum(events)::BIGINT, {in_units} FROM read_parquet({sql.quote_path(path)})"
+    ((events, counted),) = database.execute(query).fetchall()
+    return int(events), int(counted)
 
 
 def run_session_task(planned: SessionTask, disk: TaskDisk) -> TaskResult:

@@ -28,6 +28,7 @@ from backstream.definition.prepared_columns import (
     EVENT_TEXT,
     EVENT_TIME,
     FILE,
+    FILTER,
     LINE,
     MALFORMED_RECORD,
     MARKER,
@@ -103,8 +104,11 @@ def select_prepared_columns(rows: DataFrame, preparation: Preparation) -> DataFr
         columns[FILE] = F.col(FILE)
     columns[LINE] = F.lit(None).cast("long")  # `number_malformed_lines` sets it
     if source.where:
-        condition = _resolve_condition(rows, source.where, preparation)
-        columns[IS_KEPT] = malformed.isNotNull() | F.coalesce(condition, F.expr("false"))
+        condition = _resolve_condition(rows, "source.where", source.where, preparation)
+        columns[IS_KEPT] = malformed.isNotNull() | condition
+    if section := preparation.definition.filter:
+        condition = _resolve_condition(rows, "filter.where", section.where, preparation)
+        columns[FILTER] = F.when(reason.isNull(), condition)
     # Conditions use an instant, too. Spark parses a text once if the instant is a column, and else once per use.
     return rows.withColumns(instants).select(*(column.alias(name) for name, column in columns.items()))
 
@@ -195,14 +199,15 @@ def _resolve_expression(rows: DataFrame, key: str, expression: str, preparation:
     return column
 
 
-def _resolve_condition(rows: DataFrame, condition: str, preparation: Preparation) -> Column:
-    column = _resolve_expression(rows, "source.where", condition, preparation)
+def _resolve_condition(rows: DataFrame, key: str, condition: str, preparation: Preparation) -> Column:
+    """Return whether a record meets a condition; null counts as false."""
+    column = _resolve_expression(rows, key, condition, preparation)
     kind = rows.select(column).schema.fields[0].dataType
     if not isinstance(kind, BooleanType):
         given = f"{kind.simpleString()} from {condition!r}"
-        msg = f"source.where must be true or false, got {given} ({preparation.where})"
+        msg = f"{key} must be true or false, got {given} ({preparation.where})"
         raise SpecError(msg)
-    return column
+    return F.coalesce(column, F.expr("false"))
 
 
 def _first_sentence(error: AnalysisException) -> str:

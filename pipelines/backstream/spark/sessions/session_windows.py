@@ -24,7 +24,7 @@ from backstream.spark.schemas import int64_literal, plan_literals
 from backstream.spark.sessions import found_sessions, session_panes
 from backstream.spark.sessions.found_sessions import Sessions
 from backstream.spark.sessions.islands import START, SessionColumns, build_islands, build_units
-from backstream.spark.source import REASON, count_gaps
+from backstream.spark.source import IS_FILTERED, REASON, count_gaps, fate_outside_windows, is_for_windows
 from backstream.spark.watermarks.join import add_watermarks
 from backstream.spark.windows import aggregation
 from backstream.spark.windows.aggregation import WINDOW
@@ -89,10 +89,8 @@ class SessionWindows:
 
     def records(self) -> ChunkRecords:
         """Return every record that the chunks read, with its `fate`."""
-        is_unreadable = F.col(REASON).isNotNull()
         events = self._read.columns
-        unused = events.where(is_unreadable | F.col("is_duplicate"))
-        fate = F.when(is_unreadable, F.lit(Fate.QUARANTINED)).otherwise(F.lit(Fate.DUPLICATE))
+        unused, fate = events.where(~is_for_windows()), fate_outside_windows(F.lit(Fate.ON_TIME))
         on_time = self._usable.withColumn("fate", F.lit(Fate.ON_TIME))
         records = session_panes.session_records(self._sessions) if self.work.is_replay else on_time
         added = ["fate", *self._added_columns]
@@ -144,7 +142,7 @@ class SessionWindows:
         members = session_panes.session_members(self._sessions)
         if not self.work.is_replay:
             members = members.withColumn("watermark_ms", int64_literal(MIN_MS))
-        return members.drop(REASON, "is_duplicate", reading.CHUNK)
+        return members.drop(REASON, "is_duplicate", IS_FILTERED, reading.CHUNK)
 
     def firings(self, _: DataFrame) -> DataFrame:
         """Return every pane that each session fired, in order; the time of the firing is unknown."""
@@ -168,7 +166,7 @@ class SessionWindows:
 
     @property
     def _usable(self) -> DataFrame:
-        return self._read.columns.where(F.col(REASON).isNull() & ~F.col("is_duplicate"))
+        return self._read.columns.where(is_for_windows())
 
     @cached_property
     def _sessions(self) -> Sessions:
@@ -200,7 +198,7 @@ def _may_hold(group: SparkGroup, interval: Interval) -> bool:
 
 
 def _events_between(group: SparkGroup, start_ms: int, end_ms: int) -> DataFrame:
-    return group.event_files.between(Interval(start_ms, end_ms))
+    return group.event_files.between(Interval(start_ms, end_ms)).where(~F.col(IS_FILTERED))
 
 
 EventsBetween = Callable[[int, int], DataFrame]

@@ -21,7 +21,7 @@ from backstream.spark import chunk_group as reading
 from backstream.spark.chunk_group import ChunkRecords, SparkGroup
 from backstream.spark.schemas import ARRIVAL_ORDER, EVENT, int64_literal
 from backstream.spark.shuffle_free import aggregate_by_time_range
-from backstream.spark.source import REASON, count_gaps
+from backstream.spark.source import IS_FILTERED, count_gaps, fate_outside_windows, is_for_windows
 from backstream.spark.user_jobs import IN_FINAL, add_pane_index
 from backstream.spark.watermarks.firing_time_columns import FiringTimeColumns, GridColumns
 from backstream.spark.watermarks.join import add_watermarks
@@ -85,7 +85,7 @@ class FixedWindows:
                 self.window,
                 grid,
                 lambda events, windows: self._aggregate(
-                    events, AggregationRequest(self.window, windows, keys, aggregates)
+                    events.where(~F.col(IS_FILTERED)), AggregationRequest(self.window, windows, keys, aggregates)
                 ),
             )
             if values is not None:
@@ -154,7 +154,7 @@ class FixedWindows:
         return FiringTimeColumns(self.work.spark, self.lateness.firing_times)
 
     def _fate(self) -> Column:
-        """Return the fate of a record: quarantined, duplicate, or the timing in its latest window."""
+        """Return the fate of a record: that of a record without windows, or the timing in its latest window."""
         _, end_ms = latest_window_start(self.window)
         fate = F.lit(Fate.ON_TIME)
         if self.lateness is not None:
@@ -163,11 +163,7 @@ class FixedWindows:
             fate = timing_of(firing_times.is_fired(number), firing_times.is_cleaned_up(number), Fate.DROPPED)
         if self.window.has_gaps:
             fate = F.when(F.col("event_time_ms") >= end_ms, self._fate_in_gap()).otherwise(fate)
-        return (
-            F.when(F.col(REASON).isNotNull(), F.lit(Fate.QUARANTINED))
-            .when(F.col("is_duplicate"), F.lit(Fate.DUPLICATE))
-            .otherwise(fate)
-        )
+        return fate_outside_windows(fate)
 
     def _fate_in_gap(self) -> Column:
         if self.lateness is None:
@@ -177,7 +173,7 @@ class FixedWindows:
     def _usable(self, records: DataFrame, columns: Sequence[str]) -> DataFrame:
         """Return the records that can be in a window, including records of the halo."""
         needed = list(dict.fromkeys([*EVENT, *self.work.definition.source.key, *columns]))
-        return records.where(F.col(REASON).isNull() & ~F.col("is_duplicate")).select(*needed)
+        return records.where(is_for_windows()).select(*needed)
 
     def _add_timing(self, records: DataFrame, columns: Sequence[str]) -> DataFrame:
         """Return one row per record and owned window, with `timing`."""

@@ -35,7 +35,15 @@ from backstream.source.implausible_times import find_implausible_times
 from backstream.spark.preparation.prepare import prepare_files
 from backstream.spark.sample import aggregate_sample, load_sample
 from backstream.spark.schemas import PARTITION_NUMBER
-from backstream.spark.source import FILE, MARKER, REASON, RECORD, WRITTEN_ARRIVAL_TIME, WRITTEN_EVENT_TIME
+from backstream.spark.source import (
+    FILE,
+    IS_FILTERED,
+    MARKER,
+    REASON,
+    RECORD,
+    WRITTEN_ARRIVAL_TIME,
+    WRITTEN_EVENT_TIME,
+)
 from backstream.spark.user_functions import register_functions
 from backstream.workflow.inputs.job_batches import JobBatches
 from backstream.workflow.inputs.prepare import list_parquet_to_prepare
@@ -228,10 +236,12 @@ def _records(events: pa.Table, definition: Definition) -> list[Record]:
     key = [events[name].to_pylist() for name in definition.source.key]
     keys: Sequence[tuple[Any, ...]] = list(zip(*key, strict=True)) if key else [()] * events.num_rows
     markers = events[MARKER].to_pylist() if MARKER in events.column_names else [None] * events.num_rows
-    times = zip(events["arrival_time_ms"].to_pylist(), events["event_time_ms"].to_pylist(), strict=True)
+    columns = [events[name].to_pylist() for name in ("arrival_time_ms", "event_time_ms", IS_FILTERED)]
     return [
-        Record(arrival_ms, numbers[partition], of_key, event_ms, marker=marker)
-        for (arrival_ms, event_ms), partition, of_key, marker in zip(times, partitions, keys, markers, strict=True)
+        Record(arrival_ms, numbers[partition], of_key, event_ms, marker=marker, is_filtered=is_filtered)
+        for arrival_ms, event_ms, is_filtered, partition, of_key, marker in zip(
+            *columns, partitions, keys, markers, strict=True
+        )
     ]
 
 
@@ -296,7 +306,7 @@ def _record_table(table: pa.Table, definition: Definition) -> pa.Table:
         "arrival_seq": source.sequence,
     }
     unset = [name for name, key in keys.items() if key is None]
-    working = (REASON, RECORD, FILE, WRITTEN_EVENT_TIME, WRITTEN_ARRIVAL_TIME, PARTITION_NUMBER)
+    working = (REASON, RECORD, FILE, IS_FILTERED, WRITTEN_EVENT_TIME, WRITTEN_ARRIVAL_TIME, PARTITION_NUMBER)
     hidden = (*working, prepared_columns.FILE, prepared_columns.LINE, *unset)
     kept = table.drop_columns([name for name in hidden if name in table.column_names])
     names = [name.replace("_time_ms", "_time") for name in kept.column_names]

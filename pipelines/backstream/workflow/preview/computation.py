@@ -48,7 +48,8 @@ def list_sampled_columns(definition: Definition, plan: Plan) -> list[str] | None
     if reason_for_spark(definition, plan.columns, plan.mode) is not None:
         return None
     aggregates = native_aggregates(definition, plan.columns)
-    return [*definition.source.key, *(each.column for each in aggregates if each.column)]
+    condition = [definition.filter.where] if definition.filter else []
+    return [*definition.source.key, *condition, *(each.column for each in aggregates if each.column)]
 
 
 def compute_sampled_rows(raw: RawInput, sample: KeySample, folder: Path, start_spark: StartSpark) -> pa.Table:

@@ -109,7 +109,7 @@ def find_session_targets(raw: RawInput, seeds: Sequence[tuple[tuple[Any, ...], i
         return found
     alone = [Target(TimeWindow(at_ms, at_ms + window.gap_ms), key) for key, at_ms in seeds]
     for (key, _), records in zip(seeds, _load_groups(raw, alone), strict=True):
-        times_ms = [record.event_ms for record in records if not record.is_duplicate]
+        times_ms = [record.event_ms for record in records if _is_counted(record)]
         if times_ms:
             found.add(Target(TimeWindow(min(times_ms), max(times_ms) + window.gap_ms), key))
     return found
@@ -169,7 +169,8 @@ def _load_groups(raw: RawInput, targets: Sequence[Target]) -> list[list[RawRecor
 def _island(raw: RawInput, records: Sequence[RawRecord], target: Target, window: Session) -> list[RawRecord]:
     """Return the records, ordered by event time, that are connected to a session by gaps at most."""
     islands: list[list[RawRecord]] = []
-    placed = sorted(((_instant(raw, record, window), record) for record in records), key=itemgetter(0))
+    kept = ((_instant(raw, record, window), record) for record in records if not record.is_filtered)
+    placed = sorted(kept, key=itemgetter(0))
     for number, (at, record) in enumerate(placed):
         if number and at <= placed[number - 1][0] + window.gap:
             islands[-1].append(record)
@@ -197,7 +198,7 @@ def _recompute(
 ) -> RecomputedWindow:
     window, lateness_ms = raw.definition.window_spec, raw.definition.lateness.allowed
     per_ms = window.per_ms if isinstance(window, Session) else 1
-    counted = [number for number, record in enumerate(records) if not record.is_duplicate]
+    counted = [number for number, record in enumerate(records) if _is_counted(record)]
     own = [
         Record(records[number].arrival_ms, 0, target.key, _instant(raw, records[number], window))
         for number in counted
@@ -255,6 +256,11 @@ def _recompute(
     )
 
 
+def _is_counted(record: RawRecord) -> bool:
+    """Return whether windows get a record."""
+    return not (record.is_duplicate or record.is_filtered)
+
+
 def _thresholds(records: Sequence[Record], window: Any, lateness_ms: int) -> set[int]:
     """Return all event times with which the operator compares a watermark."""
     ends_ms = {each.end_ms for record in records for each in window.assign(record.event_time_ms)}
@@ -301,7 +307,7 @@ def _fates(
     records: Sequence[RawRecord],
 ) -> list[str]:
     """Return the fate of each record in the window: a record may be late here and on time in a later window."""
-    fates: list[str] = [Fate.DUPLICATE.value] * len(records)
+    fates = [(Fate.DUPLICATE if record.is_duplicate else Fate.FILTERED).value for record in records]
     late = {pane.by for pane in panes if pane.timing is PaneTiming.LATE}
     expired = {number for number, window in results.expired if window == target.window}
     for own, number in enumerate(counted):

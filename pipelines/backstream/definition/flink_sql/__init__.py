@@ -1,0 +1,1 @@
+"""Translate a script of Flink SQL into the content of a definition."""

@@ -1,0 +1,394 @@
+"""Resolve the query of an INSERT to one table, its conditions, one window, its keys, and its result columns.
+
+Views, subqueries, and WITH are put in their places, so that all expressions are over the columns of the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NoReturn
+
+from sqlglot import exp
+
+from backstream.definition.flink_sql.expressions import CLOCKS, interval_ms, is_aggregate, place_of
+from backstream.definition.flink_sql.script import WINDOW_FUNCTIONS, DeclaredTable, FlinkScript, WindowTable
+
+START, END, TIME = "window_start", "window_end", "window_time"
+"""The columns of a window, which a placeholder names in an expression."""
+_PARTS = {"START": START, "END": END, "ROWTIME": TIME}
+"""The endings of the functions of group windows, e.g., TUMBLE_START."""
+_ARGUMENTS = {
+    "TUMBLE": ("SIZE", "OFFSET"),
+    "HOP": ("SLIDE", "SIZE", "OFFSET"),
+    "CUMULATE": ("STEP", "SIZE", "OFFSET"),
+    "SESSION": ("GAP",),
+}
+"""The intervals of a window in their order."""
+_JOIN_HINT = "joins of streams are not in a definition yet"
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptWindow:
+    """A window: its kind, the column of its time, and its intervals in ms by their names in Flink."""
+
+    kind: str
+    time_column: str
+    intervals_ms: Mapping[str, int]
+    at: int
+    partition_by: tuple[str, ...] | None = None
+    """The keys of sessions of a table function; None for group windows, whose keys are those of GROUP BY."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """Rows of one table: `columns` are expressions over its columns, `conditions` are those of WHERE.
+
+    After an aggregation, `keys` are the grouped expressions, and `having` has the conditions on its rows.
+    """
+
+    table: DeclaredTable
+    columns: Mapping[str, exp.Expr]
+    conditions: tuple[exp.Expr, ...] = ()
+    window: ScriptWindow | None = None
+    keys: tuple[exp.Expr, ...] | None = None
+    having: tuple[exp.Expr, ...] = ()
+
+
+@dataclass(slots=True)
+class QueryReader:
+    """A reader of the queries of a script."""
+
+    script: FlinkScript
+    _open: list[str] = field(default_factory=list)
+
+    def read(self, query: exp.Expr, names: Mapping[str, exp.Expr] | None = None) -> Relation:
+        """Return the rows of a query.
+
+        Args:
+            query: the query.
+            names: the queries of WITH, by name.
+
+        Raises:
+            SpecError: with line and column of a part that a definition cannot express.
+        """
+        names = dict(names or {})
+        if isinstance(query, exp.Subquery):
+            return self.read(query.this, names)
+        if isinstance(query, exp.SetOperation):
+            self._refuse(query, "UNION is not possible", "write each topic as [[source]], which unites them")
+        if not isinstance(query, exp.Select):
+            self._refuse(query, "only a SELECT is possible")
+        if clauses := query.args.get("with_"):
+            names |= {each.alias: each.this for each in clauses.expressions}
+        self._refuse_clauses(query)
+        source = query.args.get("from_")
+        if source is None:
+            self._refuse(query, "a SELECT without FROM is not possible")
+        relation, alias = self._read_table(source.this, names)
+        return self._select(query, relation, alias)
+
+    def _refuse(self, node: exp.Expr, sentence: str, hint: str = "") -> NoReturn:
+        self.script.source.refuse(place_of(node), sentence, hint)
+
+    def _refuse_clauses(self, query: exp.Select) -> None:
+        source = query.args.get("from_")
+        for join in query.args.get("joins") or (source.this.args.get("joins") if source else ()) or ():
+            self._refuse(join, "a join is not possible", _JOIN_HINT)
+        for clause in ("laterals", "match", "pivots"):
+            for node in query.args.get(clause) or ():
+                self._refuse(node, "LATERAL, MATCH_RECOGNIZE, and PIVOT are not possible")
+        for clause, name in (
+            ("distinct", "DISTINCT"),
+            ("order", "ORDER BY"),
+            ("limit", "LIMIT"),
+            ("qualify", "QUALIFY"),
+        ):
+            if node := query.args.get(clause):
+                self._refuse(node if place_of(node) else query, f"{name} is not possible")
+        for window in query.find_all(exp.Window):
+            hint = "[top] has the first rows of a window" if window.find_ancestor(exp.Select) is query else ""
+            self._refuse(window, "OVER is not possible", hint)
+
+    def _read_table(self, node: exp.Expr, names: Mapping[str, exp.Expr]) -> tuple[Relation, str]:
+        """Return the rows of a part of FROM, and its alias."""
+        if isinstance(node, exp.Subquery):
+            for clause in ("joins", "pivots", "sample"):
+                for part in node.args.get(clause) or ():
+                    self._refuse(
+                        part, "a join is not possible" if clause == "joins" else f"{clause} is not possible"
+                    )
+            return self.read(node.this, names), node.alias
+        if not isinstance(node, exp.Table):
+            self._refuse(node, "this part of FROM is not possible")
+        for clause in ("joins", "pivots", "sample", "version", "when"):
+            if part := node.args.get(clause):
+                self._refuse(
+                    part[0] if isinstance(part, list) else part,
+                    "a join, MATCH_RECOGNIZE, or a version of a table is not possible",
+                    _JOIN_HINT,
+                )
+        if isinstance(node.this, exp.Anonymous):
+            call = node.this
+            inner = call.expressions[0] if call.name.upper() == "TABLE" and call.expressions else call
+            if not isinstance(inner, WindowTable):
+                self._refuse(call, f"the table function {call.name} is not possible")
+            return self._read_window_table(inner, names), node.alias
+        if node.args.get("alias") and node.args["alias"].columns:
+            self._refuse(node, "names of columns after an alias are not possible", "write AS in a subquery")
+        name = ".".join(part.name for part in node.parts)
+        return self._read_name(node, name, names), node.alias or node.name
+
+    def _read_name(self, node: exp.Expr, name: str, names: Mapping[str, exp.Expr]) -> Relation:
+        query = names.get(name) or self.script.views.get(name)
+        if query is not None:
+            if name in self._open:
+                self._refuse(node, f"{name} reads itself")
+            self._open.append(name)
+            relation = self.read(query, {key: each for key, each in names.items() if key != name})
+            self._open.remove(name)
+            return relation
+        table = self.script.tables.get(name)
+        if table is None:
+            self._refuse(node, f"the script has no table {name!r}", "write its CREATE TABLE into the script")
+        return Relation(table, {column: _source_column(column, node) for column in table.columns})
+
+    def _read_window_table(self, call: WindowTable, names: Mapping[str, exp.Expr]) -> Relation:
+        table = call.args["table"]
+        relation = self._read_name(table, ".".join(part.name for part in table.parts), names)
+        if relation.window is not None:
+            self._refuse(
+                call, "a window of windows is not possible", "write a second definition over the first table"
+            )
+        kind, arguments = str(call.this), list(call.args.get("arguments") or ())
+        described = [each.expression for each in arguments if _is_call(each.expression, "DESCRIPTOR")]
+        if len(described) != 1 or len(described[0].expressions) != 1:
+            self._refuse(call, f"{kind} needs DESCRIPTOR with one column")
+        intervals = [each for each in arguments if each.expression is not described[0]]
+        window = ScriptWindow(
+            kind,
+            self._time_column(described[0].expressions[0], relation, ""),
+            self._intervals(call, kind, [(each.name, each.expression) for each in intervals]),
+            place_of(call),
+            tuple(self._inline(key, relation, "").sql() for key in call.args.get("partition_by") or ()),
+        )
+        columns = {**relation.columns, **{name: exp.Placeholder(this=name) for name in (START, END, TIME)}}
+        return replace(relation, columns=columns, window=window)
+
+    def _intervals(self, node: exp.Expr, kind: str, given: Sequence[tuple[str, exp.Expr]]) -> dict[str, int]:
+        """Return the intervals of a window by name."""
+        known = _ARGUMENTS[kind]
+        found: dict[str, int] = {}
+        for place, (name, value) in enumerate(given):
+            key = name or (known[place] if place < len(known) else "")
+            length_ms = interval_ms(value)
+            if key not in known or length_ms is None:
+                self._refuse(
+                    value, f"{kind} needs {', '.join(known)} as INTERVAL of days, hours, minutes, or seconds"
+                )
+            found[key] = length_ms
+        if any(key not in found for key in known if key != "OFFSET"):
+            self._refuse(node, f"{kind} needs {', '.join(known[: len(known) - (kind != 'SESSION')])}")
+        return found
+
+    def _time_column(self, node: exp.Expr, relation: Relation, alias: str) -> str:
+        """Return the column of a window's time, which must be that of the watermark."""
+        found = self._inline(node, relation, alias)
+        watermark = relation.table.watermark
+        name = found.name if isinstance(found, exp.Column) else ""
+        computed = relation.table.columns[name].computed if name in relation.table.columns else None
+        if computed is not None and _is_call(computed, "PROCTIME"):
+            self._refuse(
+                node,
+                "windows of processing time are not possible: a replay has no clock of the wall",
+                'time = "processing" has windows of the arrival time',
+            )
+        if watermark is None or watermark[0] != name:
+            self._refuse(
+                node, f"the time of the window must be the column of WATERMARK FOR in {relation.table.name}"
+            )
+        return name
+
+    def _inline(self, node: exp.Expr, relation: Relation, alias: str) -> exp.Expr:
+        """Return an expression over the columns of the table."""
+
+        def place(each: exp.Expr) -> exp.Expr:
+            if not isinstance(each, exp.Column) or each.meta.get("is_inlined"):
+                return each
+            parts = [part.name for part in each.parts]
+            if alias and len(parts) > 1 and parts[0] == alias and parts[0] not in relation.columns:
+                parts = parts[1:]
+            found = relation.columns.get(parts[0])
+            if found is None:
+                if parts[0].upper() in CLOCKS:
+                    self._refuse(each, f"{parts[0]} is not possible: a replay has no clock of the wall")
+                self._refuse(each, f"there is no column {'.'.join(parts)!r} here")
+            value = found.copy()
+            at = place_of(each)
+            for part in value.walk():
+                part.meta["start"] = at
+            for name in parts[1:]:
+                value = exp.Dot(this=value, expression=exp.to_identifier(name))
+                value.meta["start"] = at
+            return value
+
+        return _mark_inlined(node.copy().transform(place))
+
+    def _select(self, query: exp.Select, relation: Relation, alias: str) -> Relation:
+        """Return the rows of a SELECT over the rows of its FROM."""
+        where, group, having = (query.args.get(name) for name in ("where", "group", "having"))
+        conditions = [self._inline(each, relation, alias) for each in _conjuncts(where.this)] if where else []
+        if group is None and not any(is_aggregate(node) for each in query.expressions for node in each.walk()):
+            columns = self._columns(query, relation, alias)
+            if having:
+                self._refuse(having, "HAVING without GROUP BY is not possible")
+            if relation.keys is not None:
+                return replace(relation, columns=columns, having=(*relation.having, *conditions))
+            self._require_records(conditions)
+            return replace(relation, columns=columns, conditions=(*relation.conditions, *conditions))
+        if relation.keys is not None:
+            self._refuse(
+                group or query,
+                "a window of windows is not possible",
+                "write a second definition over the first table",
+            )
+        self._require_records(conditions)
+        filtered = replace(relation, conditions=(*relation.conditions, *conditions))
+        return self._aggregate(query, filtered, alias)
+
+    def _require_records(self, conditions: Sequence[exp.Expr]) -> None:
+        for condition in conditions:
+            if condition.find(exp.Placeholder):
+                self._refuse(
+                    condition,
+                    "a condition on a window before its aggregation is not possible",
+                    "write it as HAVING",
+                )
+
+    def _aggregate(self, query: exp.Select, relation: Relation, alias: str) -> Relation:
+        group = query.args.get("group")
+        if group is None:
+            self._refuse(query, "an aggregate without a window is not possible: its rows change with each record")
+        if group.args.get("all") or group.find(exp.GroupingSets, exp.Cube, exp.Rollup):
+            self._refuse(group, "GROUPING SETS, CUBE, and ROLLUP are not possible")
+        grouped = [self._inline(self._of_position(each, query), relation, alias) for each in group.expressions]
+        windows = [each for each in grouped if _is_window_call(each)]
+        if windows:
+            relation = self._add_group_window(windows, relation)
+        if relation.window is None:
+            self._refuse(group, "GROUP BY without a window is not possible: its rows change with each record")
+        parts = {each.name for each in grouped if isinstance(each, exp.Placeholder)}
+        if not windows and not {START, END} <= parts:
+            self._refuse(
+                group, "GROUP BY needs window_start and window_end: else its rows change with each record"
+            )
+        keys = tuple(
+            each for each in grouped if not isinstance(each, exp.Placeholder) and not _is_window_call(each)
+        )
+        if relation.window.partition_by is not None and relation.window.kind == "SESSION":
+            own = sorted(key.sql() for key in keys)
+            if own != sorted(relation.window.partition_by):
+                self._refuse(group, "GROUP BY and PARTITION BY of SESSION must have the same keys")
+        relation = replace(relation, keys=keys)
+        having = query.args.get("having")
+        conditions = [self._inline(each, relation, alias) for each in _conjuncts(having.this)] if having else []
+        placed = tuple(self._place_group_window(each, relation) for each in conditions)
+        columns = {
+            name: self._place_group_window(each, relation)
+            for name, each in self._columns(query, relation, alias).items()
+        }
+        return replace(relation, columns=columns, having=placed)
+
+    def _of_position(self, node: exp.Expr, query: exp.Select) -> exp.Expr:
+        """Return the selected expression that a number or an alias in GROUP BY names."""
+        if isinstance(node, exp.Literal):
+            self._refuse(node, "a number in GROUP BY is not possible", "write the expression")
+        return node
+
+    def _add_group_window(self, windows: Sequence[exp.Expr], relation: Relation) -> Relation:
+        if len(windows) > 1 or relation.window is not None:
+            self._refuse(windows[-1], "only one window is possible")
+        return replace(relation, window=self._group_window(windows[0], relation))
+
+    def _group_window(self, call: exp.Expr, relation: Relation) -> ScriptWindow:
+        kind = call.name.upper().partition("_")[0]
+        arguments = call.expressions
+        if not arguments or kind == "CUMULATE":
+            self._refuse(call, f"{kind} needs a time" if kind != "CUMULATE" else "CUMULATE is a table function")
+        time = arguments[0]
+        name = time.name if isinstance(time, exp.Column) else ""
+        if relation.table.watermark is None or relation.table.watermark[0] != name:
+            self._time_column(
+                _without_marks(time),
+                replace(relation, columns={each: _source_column(each, call) for each in relation.table.columns}),
+                "",
+            )
+        return ScriptWindow(
+            kind, name, self._intervals(call, kind, [("", each) for each in arguments[1:]]), place_of(call)
+        )
+
+    def _place_group_window(self, node: exp.Expr, relation: Relation) -> exp.Expr:
+        """Return an expression with placeholders for the functions of a group window, e.g., TUMBLE_START."""
+
+        def place(each: exp.Expr) -> exp.Expr:
+            if not isinstance(each, exp.Anonymous):
+                return each
+            kind, _, part = each.name.upper().partition("_")
+            if kind not in WINDOW_FUNCTIONS or part not in _PARTS:
+                return each
+            window = self._group_window(each, relation)
+            own = relation.window
+            if own is None or (window.kind, window.intervals_ms) != (own.kind, own.intervals_ms):
+                self._refuse(each, f"{each.name} needs the window of GROUP BY")
+            found = exp.Placeholder(this=_PARTS[part])
+            found.meta["start"] = place_of(each)
+            return found
+
+        return node.transform(place)
+
+    def _columns(self, query: exp.Select, relation: Relation, alias: str) -> dict[str, exp.Expr]:
+        """Return the selected columns by name; a column without a name gets its number."""
+        columns: dict[str, exp.Expr] = {}
+        for each in query.expressions:
+            if isinstance(each, exp.Star) or (isinstance(each, exp.Column) and isinstance(each.this, exp.Star)):
+                columns |= relation.columns
+                continue
+            name = each.alias_or_name if isinstance(each, exp.Alias | exp.Column) else f"EXPR${len(columns)}"
+            if name in columns:
+                self._refuse(each, f"two columns have the name {name!r}", "write AS for one of them")
+            columns[name] = self._inline(each.this if isinstance(each, exp.Alias) else each, relation, alias)
+        return columns
+
+
+def _source_column(name: str, node: exp.Expr) -> exp.Expr:
+    found = exp.Column(this=exp.to_identifier(name, quoted=True))
+    found.meta.update(start=place_of(node), is_inlined=True)
+    return found
+
+
+def _mark_inlined(node: exp.Expr) -> exp.Expr:
+    for column in node.find_all(exp.Column):
+        column.meta["is_inlined"] = True
+    return node
+
+
+def _without_marks(node: exp.Expr) -> exp.Expr:
+    found = node.copy()
+    for column in found.find_all(exp.Column):
+        column.meta.pop("is_inlined", None)
+    return found
+
+
+def _conjuncts(node: exp.Expr) -> list[exp.Expr]:
+    """Return the conditions that AND connects."""
+    if isinstance(node, exp.And):
+        return [*_conjuncts(node.this), *_conjuncts(node.expression)]
+    return [node]
+
+
+def _is_call(node: exp.Expr, name: str) -> bool:
+    return isinstance(node, exp.Anonymous) and node.name.upper() == name
+
+
+def _is_window_call(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Anonymous) and node.name.upper() in WINDOW_FUNCTIONS

@@ -1,0 +1,143 @@
+"""Run scripts of Flink SQL as definitions, and compare the rows with those of Flink 2.3.0."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime, timedelta
+from decimal import ROUND_HALF_UP, Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.conformance.pair_cover import Line
+from tests.conformance.test_run_engines import run_engine
+
+from backstream.conformance.cases import load_cases
+from backstream.conformance.comparison import find_difference
+from backstream.conformance.reference_engine import run_cases
+
+SCRIPTS = Path(__file__).parent / "flink_sql" / "scripts"
+
+
+def lines_of(*numbers: str) -> list[Line]:
+    return [line for line in load_cases([SCRIPTS]) if line["case"]["name"].startswith(numbers)]
+
+
+@pytest.mark.slow
+def test_rows_of_scripts_agree_with_flink_on_spark(spark: SparkSession) -> None:
+    tally = find_difference(lines_of("02", "05"), run_engine(spark, "spark"))
+
+    assert (tally.differ, tally.agree) == ([], 2)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("engine", "agree", "unsupported"),
+    [
+        ("spark", 6, []),
+        (
+            "native",
+            4,
+            [
+                "aggregates.errors is count(*) filter (where status >= 500)",
+                "aggregates.visitors is count(distinct visitor)",
+            ],
+        ),
+    ],
+)
+def test_rows_of_all_scripts_agree_with_flink(
+    spark: SparkSession, engine: str, agree: int, unsupported: list[str]
+) -> None:
+    tally = find_difference(lines_of("01", "02", "03", "04", "05", "11"), run_engine(spark, engine))
+
+    assert (tally.differ, tally.agree, sorted(tally.unsupported)) == ([], agree, unsupported)
+
+
+def test_scripts_that_no_definition_expresses_are_counted_by_their_reason() -> None:
+    tally = find_difference(lines_of("06", "07", "08", "09", "10", "12", "13"), run_cases)
+
+    assert (tally.differ, tally.agree) == ([], 0)
+    reasons = Counter(reason.partition(" (")[0] for reason in tally.unsupported.elements())
+    assert reasons == {
+        "a join is not possible": 5,
+        "windows of processing time are not possible: a replay has no clock of the wall": 1,
+        "OVER is not possible": 1,
+    }
+    assert "a join is not possible (script.sql, line 45, column 6)" in tally.unsupported
+
+
+def test_a_row_that_flink_does_not_have_is_a_difference(spark: SparkSession) -> None:
+    (line,) = lines_of("01")
+    live = [*line["flink"]["live"][1:], {**line["flink"]["live"][0], "orders": 1}]
+
+    tally = find_difference([{**line, "flink": {**line["flink"], "live": live}}], run_engine(spark, "native"))
+
+    assert len(tally.differ) == 1
+    assert tally.differ[0].startswith(
+        "differs: 01_tumble_revenue: live rows: at shop = east, window_start = 17724384"
+    )
+
+
+TRAFFIC = """
+CREATE TABLE requests (host STRING, status INT, size_bytes BIGINT, ts TIMESTAMP(3),
+  WATERMARK FOR ts AS ts - INTERVAL '1' MINUTE
+) WITH ('connector' = 'kafka', 'topic' = 'requests', 'format' = 'json');
+CREATE TABLE report (hostName STRING, `at` STRING, closes TIMESTAMP(3), lastTime TIMESTAMP(3), meanStatus INT,
+  meanSize BIGINT, kinds BIGINT, lastTs TIMESTAMP(3), shout STRING, share DECIMAL(10, 4)
+) WITH ('connector' = 'kafka');
+CREATE VIEW found AS SELECT UPPER(host) AS name, r.* FROM requests r WHERE status <> 404;
+INSERT INTO report
+SELECT name, DATE_FORMAT(window_start, 'HH:mm'), window_end, window_time, AVG(status), SUM(size_bytes) / COUNT(*),
+  COUNT(DISTINCT status), MAX(ts), CONCAT(name, '!'), AVG(CAST(status AS DECIMAL(6, 2)))
+FROM TABLE(TUMBLE(TABLE found, DESCRIPTOR(ts), INTERVAL '10' MINUTES))
+GROUP BY name, window_start, window_end
+HAVING MAX(size_bytes) > 8000 AND COUNT(*) > 1;
+"""
+
+
+def half_up(number: Decimal, unit: str) -> Decimal:
+    return number.quantize(Decimal(unit), ROUND_HALF_UP)
+
+
+def traffic_report() -> list[dict[str, object]]:
+    """Return the rows of TRAFFIC, computed without backstream."""
+    (line,) = lines_of("02")
+    groups: dict[tuple[str, datetime], list[dict[str, Any]]] = {}
+    for event in line["case"]["events"]:
+        value = event["value"]
+        at = datetime.fromisoformat(value["ts"])
+        start = at.replace(minute=at.minute // 10 * 10, second=0, microsecond=0)
+        if value["status"] != 404:
+            groups.setdefault((value["host"].upper(), start), []).append(value)
+    rows: list[dict[str, object]] = []
+    for (host, start), values in groups.items():
+        if max(value["size_bytes"] for value in values) <= 8000 or len(values) == 1:
+            continue
+        statuses = [value["status"] for value in values]
+        closes, mean = start + timedelta(minutes=10), Decimal(sum(statuses)) / len(values)
+        rows.append(
+            {
+                "hostName": host,
+                "at": f"{start:%H:%M}",
+                "closes": closes.isoformat(),
+                "lastTime": (closes - timedelta(milliseconds=1)).isoformat(),
+                "meanStatus": sum(statuses) // len(values),
+                "meanSize": sum(value["size_bytes"] for value in values) // len(values),
+                "kinds": len(set(statuses)),
+                "lastTs": max(value["ts"] for value in values),
+                "shout": f"{host}!",
+                "share": str(half_up(half_up(mean, "0.000001"), "0.0001")),
+            }
+        )
+    return rows
+
+
+@pytest.mark.slow
+def test_views_derived_columns_and_hidden_aggregates_have_their_values(spark: SparkSession) -> None:
+    (line,) = lines_of("02")
+    case = {**line["case"], "name": "traffic", "script": TRAFFIC}
+
+    tally = find_difference([{"case": case, "flink": {"complete": traffic_report()}}], run_engine(spark, "spark"))
+
+    assert (tally.differ, tally.unsupported, tally.agree) == ([], {}, 1)

@@ -1,0 +1,436 @@
+"""A script of Flink SQL gives the content of a definition, or is refused with the line and the column."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backstream.definition.flink_sql.script import ScriptText
+from backstream.definition.flink_sql.translation import expand_script
+from backstream.definition.loader import load_definition, parse_definition
+from backstream.errors import SpecError
+
+ORDERS = """CREATE TABLE orders (
+  shop STRING,
+  amount DECIMAL(10, 2),
+  items INT,
+  price DOUBLE,
+  customer ROW<id BIGINT, country STRING>,
+  tags ARRAY<STRING>,
+  at_ms BIGINT,
+  kafka_time TIMESTAMP_LTZ(3) METADATA FROM 'timestamp',
+  at AS TO_TIMESTAMP_LTZ(at_ms, 3),
+  WATERMARK FOR at AS at - INTERVAL '5' SECOND
+) WITH ('connector' = 'kafka', 'topic' = 'orders', 'format' = 'json');
+"""
+WINDOW = "TABLE(TUMBLE(TABLE orders, DESCRIPTOR(at), INTERVAL '1' HOUR))"
+ARCHIVE = {
+    "path": "archive/*.json",
+    "format": "json",
+    "arrival_time": "arrival_ms",
+    "arrival_time_unit": "ms",
+    "partition": "partition",
+    "sequence": "offset",
+    "columns": {"partition": "int", "offset": "bigint", "arrival_ms": "bigint"},
+}
+
+OTHER_SOURCE = "is not possible: its rows change, or Flink makes its watermarks by other rules"
+
+
+def expand(script: str, **section: str) -> dict[str, Any]:
+    content = {
+        "name": "orders",
+        "flink_sql": {"script": "job.sql", "value": "value", **section},
+        "source": ARCHIVE,
+    }
+    found = dict(expand_script(content, ScriptText(script, "job.sql"), "orders.toml").content)
+    parse_definition(found, "orders.toml")
+    return found
+
+
+def of_query(query: str, before: str = "") -> dict[str, Any]:
+    return expand(f"{before}{ORDERS}INSERT INTO sink {query};")
+
+
+def test_a_script_becomes_the_content_of_a_definition() -> None:
+    content = of_query(
+        "SELECT window_start, shop, COUNT(*) AS orders, SUM(amount) AS revenue, AVG(items) AS mean_items"
+        f" FROM {WINDOW} WHERE customer.country <> 'DE' AND items > 0"
+        " GROUP BY shop, window_start, window_end HAVING SUM(amount) > 10"
+    )
+    assert content["source"] == {
+        **ARCHIVE,
+        "event_time": "value.at_ms",
+        "event_time_unit": "ms",
+        "key": ["shop"],
+        "derive": {
+            "shop": "value.shop",
+            "items": "value.items",
+            "amount": "cast(value.amount as decimal(10, 2))",
+        },
+        "columns": {
+            **ARCHIVE["columns"],  # type: ignore[dict-item]
+            "value": "struct<shop: string, customer: struct<id: bigint, country: string>, items: int,"
+            " amount: string, at_ms: bigint>",
+        },
+    }
+    assert content["watermark"] == {"strategy": "flink_sql", "delay": "5s"}
+    assert content["window"] == {"kind": "tumbling", "size": "1h"}
+    assert content["filter"] == {"where": "value.customer.country <> 'DE' and items > 0"}
+    assert content["aggregates"] == {
+        "orders": "count(*)",
+        "revenue": "sum(amount)",
+        "mean_items": "cast(sum(items) div count(items) as int)",
+    }
+    assert content["having"] == {"condition": "revenue > 10"}
+    assert content["backfill"] == {"mode": "replay", "publish": "live"}
+    assert "lateness" not in content
+
+
+@pytest.mark.parametrize(
+    ("call", "sql"),
+    [
+        ("COUNT(DISTINCT shop) FILTER (WHERE items > 1)", "count(distinct shop) filter (where items > 1)"),
+        ("SUM(items)", "cast(sum(items) as int)"),
+        ("SUM(at_ms)", "sum(at_ms)"),
+        ("SUM(items * 2)", "cast(sum(items * 2) as int)"),
+        ("SUM(items / 2)", "cast(sum(cast(items div 2 as int)) as int)"),
+        ("AVG(price)", "avg(price)"),
+        (
+            "AVG(amount)",
+            "cast(cast(sum(amount) as decimal(38, 2)) / cast(count(amount) as decimal(20, 0)) as decimal(38, 6))",
+        ),
+        ("SUM(amount * 2)", "sum(cast(amount * cast(2 as decimal(10, 0)) as decimal(20, 2)))"),
+        ("MAX(price) - MIN(price)", "max(price) - min(price)"),
+        ("COUNT(*) / 2", "count(*) div 2"),
+        ("CAST(COUNT(*) AS DOUBLE) / 2", "cast(count(*) as double) / 2"),
+        ("SUM(CASE WHEN items IN (1, 2) THEN price END)", "sum(case when items in (1, 2) then price end)"),
+        ("MAX(CONCAT(shop, '-', customer.country))", "max(concat(shop, '-', value.customer.country))"),
+        ("MIN(COALESCE(price, 0))", "min(coalesce(price, 0))"),
+    ],
+)
+def test_aggregates_have_the_values_and_types_of_flink(call: str, sql: str) -> None:
+    content = of_query(f"SELECT {call} AS total FROM {WINDOW} GROUP BY window_start, window_end")
+    assert content["aggregates"] == {"total": sql}
+
+
+@pytest.mark.parametrize(
+    ("table_function", "group", "window"),
+    [
+        (
+            "HOP(TABLE orders, DESCRIPTOR(at), INTERVAL '5' MINUTES, INTERVAL '1' HOUR)",
+            "",
+            {"kind": "sliding", "slide": "5m", "size": "1h"},
+        ),
+        (
+            (
+                "HOP(DATA => TABLE orders, TIMECOL => DESCRIPTOR(at), SIZE => INTERVAL '1' HOUR,"
+                " SLIDE => INTERVAL '0.5' SECOND)"
+            ),
+            "",
+            {"kind": "sliding", "slide": "500ms", "size": "1h"},
+        ),
+        (
+            "CUMULATE(TABLE orders, DESCRIPTOR(at), INTERVAL '1' HOUR, INTERVAL '1' DAY, INTERVAL '30' MINUTE)",
+            "",
+            {"kind": "cumulate", "step": "1h", "size": "1d", "offset": "30m"},
+        ),
+        (
+            "SESSION(TABLE orders PARTITION BY shop, items, DESCRIPTOR(at), INTERVAL '90' SECOND)",
+            "items, shop, ",
+            {"kind": "session", "gap": "1m30s"},
+        ),
+    ],
+)
+def test_windows_of_table_functions(table_function: str, group: str, window: dict[str, str]) -> None:
+    content = of_query(
+        f"SELECT COUNT(*) AS n FROM TABLE({table_function}) GROUP BY {group}window_start, window_end"
+    )
+    assert content["window"] == window
+
+
+def test_older_group_windows_and_their_functions() -> None:
+    content = of_query(
+        "SELECT HOP_START(at, INTERVAL '5' MINUTE, INTERVAL '7' MINUTE), COUNT(*) AS n,"
+        " HOP_ROWTIME(at, INTERVAL '5' MINUTE, INTERVAL '7' MINUTE) AS last_time"
+        " FROM orders GROUP BY HOP(at, INTERVAL '5' MINUTE, INTERVAL '7' MINUTE)"
+    )
+    assert content["window"] == {"kind": "sliding", "slide": "5m", "size": "7m"}
+    assert content["derive_after"] == {"last_time": "cast(window_end - interval 1 milliseconds as timestamp)"}
+
+
+def test_views_subqueries_and_with_are_put_in_their_places() -> None:
+    views = (
+        f"{ORDERS}CREATE TEMPORARY VIEW big AS"
+        " SELECT UPPER(shop) AS name, o.items, at FROM orders o WHERE items > 5;"
+        "CREATE VIEW hours AS SELECT name, COUNT(*) AS n, window_start, window_end FROM TABLE("
+        "TUMBLE(TABLE big, DESCRIPTOR(at), INTERVAL '1' HOUR)) GROUP BY name, window_start, window_end;"
+    )
+    content = expand(
+        f"{views}INSERT INTO sink WITH h AS (SELECT * FROM hours) SELECT h.name AS shop_name, n * 10 AS tens"
+        " FROM h WHERE n >= 3 OR name IS NULL;"
+    )
+    assert content["filter"] == {"where": "items > 5"}
+    assert content["source"]["key"] == ["shop_name"]
+    assert content["source"]["derive"]["shop_name"] == "upper(shop)"
+    assert content["aggregates"] == {"tens": "count(*) * 10", "count_of_having": "count(*)"}
+    assert content["having"] == {"condition": "count_of_having >= 3 or shop_name is null"}
+
+
+def test_options_and_settings_decide_about_watermarks() -> None:
+    sets = "SET 'table.exec.source.idle-timeout' = '90 s';\nSET 'pipeline.auto-watermark-interval' = '1 s';\n"
+    query = f"SELECT COUNT(*) AS n FROM {WINDOW} GROUP BY window_start, window_end"
+    assert of_query(query, sets)["watermark"] == {
+        "strategy": "flink_sql",
+        "delay": "5s",
+        "idle_timeout": "1m30s",
+        "emit_interval": "1s",
+    }
+    options = "'scan.watermark.idle-timeout' = '2 min', 'scan.watermark.emit.strategy' = 'on-event', 'connector'"
+    orders = ORDERS.replace("'connector'", options)
+    assert expand(f"{sets}{orders}INSERT INTO sink {query};")["watermark"] == {
+        "strategy": "flink_sql",
+        "delay": "5s",
+        "idle_timeout": "2m",
+        "emit": "on_event",
+        "emit_interval": "1s",
+    }
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ("t TIMESTAMP(3), WATERMARK FOR t AS t", {"event_time": "value.t", "time_zone": "UTC"}),
+        (
+            "s STRING, t AS TO_TIMESTAMP(s, 'dd/MM/yyyy HH:mm:ss'), WATERMARK FOR t AS t",
+            {"event_time": "value.s", "event_time_pattern": "dd/MM/yyyy HH:mm:ss", "time_zone": "UTC"},
+        ),
+        (
+            "s TIMESTAMP(6), t AS CAST(s AS TIMESTAMP(3)), WATERMARK FOR t AS t",
+            {"event_time": "value.s", "time_zone": "UTC"},
+        ),
+        (
+            "n BIGINT, t AS TO_TIMESTAMP_LTZ(n, 0), WATERMARK FOR t AS (t)",
+            {"event_time": "value.n", "event_time_unit": "s"},
+        ),
+        (
+            "n BIGINT, t AS TO_TIMESTAMP_LTZ(n / 1000, 3), WATERMARK FOR t AS t",
+            {"event_time": "timestamp_millis(n div 1000)"},
+        ),
+        (
+            "t TIMESTAMP_LTZ(3) METADATA FROM 'timestamp' VIRTUAL, WATERMARK FOR t AS t",
+            {"event_time": "arrival_ms", "event_time_unit": "ms"},
+        ),
+    ],
+)
+def test_the_time_of_the_watermark_is_read_as_flink_reads_it(columns: str, expected: dict[str, str]) -> None:
+    content = expand(
+        f"CREATE TABLE e ({columns}) WITH ('connector' = 'kafka', 'format' = 'json');"
+        " INSERT INTO s SELECT COUNT(*) AS n FROM e GROUP BY TUMBLE(t, INTERVAL '1' DAY);"
+    )
+    found = {key: value for key, value in content["source"].items() if "event_time" in key or key == "time_zone"}
+    assert found == expected
+
+
+TO_SINK = "SELECT window_start, {} FROM " + WINDOW + " GROUP BY shop, window_start, window_end"
+
+
+@pytest.mark.parametrize(
+    ("query", "problem"),
+    [
+        (TO_SINK.format("SOUNDEX(shop)"), "the function SOUNDEX is not one of the tested functions"),
+        (TO_SINK.format("FIRST_VALUE(items)"), "the function FIRST_VALUE is not one of the tested functions"),
+        (TO_SINK.format("SUM(CAST(price AS FLOAT))"), "SUM of a FLOAT is not possible"),
+        (TO_SINK.format("SUM(shop)"), "SUM needs a number, got STRING"),
+        (
+            TO_SINK.format("COUNT(DISTINCT shop, items)"),
+            "DISTINCT is only possible in COUNT of one expression, got COUNT",
+        ),
+        (TO_SINK.format("MAX(shop = items)"), "a comparison of STRING with INT is not possible"),
+        (
+            TO_SINK.format("MAX(CAST(price AS STRING))"),
+            "CAST of DOUBLE to STRING is not possible: its values differ in Spark",
+        ),
+        (
+            TO_SINK.format("SUM(amount * amount * amount * amount)"),
+            "DECIMAL(30, 6) * DECIMAL(10, 2) has too many digits",
+        ),
+        (TO_SINK.format("MAX(nothing)"), "there is no column 'nothing' here"),
+        (TO_SINK.format("items"), "items is neither a key nor in an aggregate"),
+        (
+            TO_SINK.format("MAX(CURRENT_TIMESTAMP)"),
+            "CURRENT_TIMESTAMP is not possible: a replay has no clock of the wall",
+        ),
+        (TO_SINK.format("MAX(NOW())"), "NOW is not possible: a replay has no clock of the wall"),
+        (
+            "SELECT shop, COUNT(*) FROM orders GROUP BY shop",
+            "GROUP BY without a window is not possible: its rows change with each record",
+        ),
+        ("SELECT shop FROM orders", "an INSERT without a window is not possible: it has no aggregation"),
+        (
+            f"SELECT COUNT(*) FROM {WINDOW} GROUP BY window_start",
+            "GROUP BY needs window_start and window_end: else its rows change with each record",
+        ),
+        (
+            f"SELECT COUNT(*) FROM {WINDOW} GROUP BY GROUPING SETS ((window_start, window_end))",
+            "GROUPING SETS, CUBE, and ROLLUP are not possible",
+        ),
+        ("SELECT COUNT(*) FROM orders a JOIN orders b ON a.shop = b.shop", "a join is not possible"),
+        ("SELECT shop, SUM(items) OVER (ORDER BY at) FROM orders", "OVER is not possible"),
+        ("SELECT shop FROM orders UNION ALL SELECT shop FROM orders", "UNION is not possible"),
+        ("SELECT DISTINCT shop FROM orders", "DISTINCT is not possible"),
+        ("SELECT shop FROM nowhere", "the script has no table 'nowhere'"),
+        (
+            "SELECT COUNT(*) FROM orders GROUP BY TUMBLE(kafka_time, INTERVAL '1' HOUR)",
+            "the time of the window must be the column of WATERMARK FOR in orders",
+        ),
+        (
+            "SELECT COUNT(*) FROM orders GROUP BY TUMBLE(at, INTERVAL '1' MONTH)",
+            "TUMBLE needs SIZE, OFFSET as INTERVAL of days, hours, minutes, or seconds",
+        ),
+        (
+            (
+                "SELECT COUNT(*) FROM TABLE("
+                "HOP(TABLE orders, DESCRIPTOR(at), INTERVAL '7' MINUTE, INTERVAL '1' HOUR))"
+                " GROUP BY window_start, window_end"
+            ),
+            "the size of HOP must be a multiple of its slide",
+        ),
+        (
+            (
+                "SELECT COUNT(*) FROM TABLE(SESSION(TABLE orders, DESCRIPTOR(at), INTERVAL '1' HOUR))"
+                " GROUP BY shop, window_start, window_end"
+            ),
+            "GROUP BY and PARTITION BY of SESSION must have the same keys",
+        ),
+        (
+            f"SELECT COUNT(*) FROM {WINDOW} WHERE window_start > at GROUP BY window_start, window_end",
+            "a condition on a window before its aggregation is not possible",
+        ),
+    ],
+)
+def test_what_a_definition_cannot_express_is_refused(query: str, problem: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        of_query(query)
+    assert str(caught.value).startswith(f"{problem} (job.sql, line 13, column ")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("'kafka'", "'filesystem'", f"a source of filesystem {OTHER_SOURCE} (job.sql, line 12, column 9)"),
+        ("'json'", "'debezium-json'", f"a source of debezium-json {OTHER_SOURCE} (job.sql, line 12, column 9)"),
+        (
+            "'orders',",
+            "'a;b',",
+            "several topics are not possible in one table: write each as [[source]] (job.sql, line 12, column 32)",
+        ),
+        (
+            "at - INTERVAL '5' SECOND",
+            "at - INTERVAL '5' MONTH",
+            (
+                "a watermark must be at, or at less an INTERVAL of days, hours, minutes, or seconds"
+                " (job.sql, line 11, column 23)"
+            ),
+        ),
+        (
+            "CREATE",
+            "SET 'table.local-time-zone' = 'Europe/Berlin'; CREATE",
+            "windows of the time zone Europe/Berlin are not possible in a script yet (job.sql, line 1, column 1)",
+        ),
+        (
+            "CREATE",
+            "SET 'execution.runtime-mode' = 'batch'; CREATE",
+            (
+                "the setting execution.runtime-mode = 'batch' is not possible: it may change rows"
+                " (job.sql, line 1, column 1)"
+            ),
+        ),
+        ("items INT", "items BYTES", "the type BYTES of items is not possible (job.sql, line 4, column 3)"),
+        (
+            "shop STRING",
+            "Shop STRING,\n  shop STRING",
+            "the names Shop and shop differ only in case (job.sql, line 3, column 3)",
+        ),
+        ("DECIMAL(10, 2)", "GEOMETRY", "the type GEOMETRY is not known (job.sql, line 3, column 10)"),
+        ("CREATE", "MERGE INTO a; CREATE", "the statement MERGE is not possible (job.sql, line 1, column 1)"),
+    ],
+)
+def test_other_sources_and_settings_are_refused_at_their_place(old: str, new: str, problem: str) -> None:
+    script = ORDERS.replace(old, new, 1)
+    query = f"SELECT shop, COUNT(items) AS n FROM {WINDOW} GROUP BY shop, window_start, window_end"
+    with pytest.raises(SpecError) as caught:
+        expand(f"{script}INSERT INTO sink {query};")
+    assert str(caught.value).partition("\n")[0] == problem
+
+
+def test_types_of_the_sink_decide_about_casts() -> None:
+    sink = "CREATE TABLE sink (shopName STRING, meanItems DOUBLE, total DECIMAL(38, 2)) WITH ('connector' = 'x');"
+    query = f"SELECT shop, AVG(items), SUM(amount) FROM {WINDOW} GROUP BY shop, window_start, window_end"
+    content = expand(f"{ORDERS}{sink}INSERT INTO sink {query};")
+    assert content["source"]["key"] == ["shop_name"]
+    assert content["aggregates"] == {
+        "mean_items": "cast(sum(items) div count(items) as int)",
+        "total": "sum(amount)",
+    }
+    with pytest.raises(SpecError, match=r"^STRING is no DOUBLE, the type of the sink's column \(job.sql, line 13"):
+        expand(f"{ORDERS}{sink}INSERT INTO sink {query.replace('AVG(items)', 'MAX(shop)')};")
+
+
+def test_a_definition_takes_its_script_beside_it(tmp_path: Path) -> None:
+    query = f"SELECT shop, COUNT(*) AS n FROM {WINDOW} GROUP BY shop, window_start, window_end"
+    (tmp_path / "job.sql").write_text(f"{ORDERS}INSERT INTO a {query}; INSERT INTO b {query} HAVING COUNT(*) > 1;")
+    text = """
+name = "orders"
+[flink_sql]
+script = "job.sql"
+{}
+[source]
+path = "archive/*.json"
+format = "json"
+arrival_time = "seen"
+columns = {{ seen = "timestamp" }}
+"""
+    path = tmp_path / "orders.toml"
+    path.write_text(text.format('insert = "b"'))
+    definition = load_definition(path)
+    assert definition.having is not None
+    assert definition.source.columns["at_ms"] == "bigint"
+    content = definition.model_dump(mode="json", exclude_defaults=True)
+    assert "flink_sql" not in content
+    assert parse_definition(content, "same").definition_hash == definition.definition_hash
+    for lines, problem in {
+        "": f"flink_sql.insert is missing: the script inserts into a, b ({path})",
+        'insert = "c"': f"flink_sql.insert must be one of a, b, each with one INSERT, got 'c' ({path})",
+        'insert = "a"\n[window]\nkind = "session"': (
+            f"window has no meaning with [flink_sql], because the script gives it ({path})"
+        ),
+    }.items():
+        path.write_text(text.format(lines))
+        with pytest.raises(SpecError) as caught:
+            load_definition(path)
+        assert str(caught.value) == problem
+    (tmp_path / "job.sql").unlink()
+    with pytest.raises(SpecError) as caught:
+        load_definition(path)
+    assert (
+        str(caught.value) == f"cannot read the Flink SQL script at {tmp_path}/job.sql: No such file or directory"
+    )
+
+
+def test_fields_of_parquet_files_are_columns_with_their_own_types() -> None:
+    query = (
+        f"SELECT shop, MAX(amount) AS top FROM {WINDOW} WHERE price > 0 GROUP BY shop, window_start, window_end"
+    )
+    content = {"name": "orders", "flink_sql": {"script": "job.sql"}, "source": {"path": "archive"}}
+    script = ScriptText(f"{ORDERS}INSERT INTO sink {query};", "job.sql")
+    source = expand_script(content, script, "orders.toml").content["source"]
+    assert "columns" not in source
+    assert source["event_time"] == "at_ms"
+    assert source["derive"] == {
+        "shop": "cast(shop as string)",
+        "price": "cast(price as double)",
+        "amount": "cast(amount as decimal(10, 2))",
+    }
