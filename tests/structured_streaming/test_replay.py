@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from backstream.eventtime.instants import epoch_ms
 from backstream.lake.reader import load_rows
 from backstream.native.preparation.parquet_files import ParquetCopies, run_copy_task
 from backstream.runs.home import Home
+from backstream.runs.manifest import load_manifests, sum_fates
+from backstream.runs.plan import Plan
 from backstream.storage.stores import Stores
 from backstream.structured_streaming.rules import (
     BatchRecord,
@@ -72,11 +75,13 @@ engine = "{engine}"
 late_ratio = {{ warn = 1.0, fail = 1.0 }}
 dropped_ratio = {{ warn = 1.0, fail = 1.0 }}
 missing_ratio = {{ warn = 1.0, fail = 1.0 }}
+undecided_ratio = {{ warn = 1.0, fail = 1.0 }}
 """
 CHECKPOINT = 'checkpoint = "{folder}/checkpoint"'
 PROGRESS = 'progress = "{folder}/progress.jsonl"'
 BOTH = f"{CHECKPOINT}\n{PROGRESS}"
 TUMBLING = 'kind = "tumbling"\nsize = "1h"'
+SLIDING = 'kind = "sliding"\nsize = "1h"\nslide = "20m"'
 TOPIC = {
     "columns": ', "partition" = "int", "offset" = "bigint"',
     "source": 'partition = "partition"\nsequence = "offset"',
@@ -242,9 +247,6 @@ def test_spark_publishes_the_same(tmp_path: Path) -> None:
     assert published(definition) == summary(rows_of("orders"))
 
 
-SLIDING = 'kind = "sliding"\nsize = "1h"\nslide = "20m"'
-
-
 @pytest.mark.parametrize("publish", ["first", "live"])
 @pytest.mark.parametrize(("window", "slide_us"), [(TUMBLING, HOUR_US), (SLIDING, HOUR_US // 3)])
 def test_offsets_of_a_topic_name_the_batch(tmp_path: Path, publish: str, window: str, slide_us: int) -> None:
@@ -302,6 +304,91 @@ def test_undecided_records_count_or_are_dropped(tmp_path: Path, caplog: pytest.L
         assert sums["drop"].get(window, 0) <= count <= sums["count"][window]
         if window[1] + HOUR_US > known_from_us:
             assert sums["drop"][window] == count == sums["count"][window]
+
+
+def fates_of(definition: Path) -> Counter[str]:
+    """Return the number of records by fate of the only run."""
+    (folder,) = (definition.parent / "home/runs/clicks").iterdir()
+    fates = Counter[str]()
+    for counts in sum_fates(load_manifests(Plan.read(folder / "plan.json"))).values():
+        fates.update(counts)
+    return fates
+
+
+def forget_other_batches(folder: Path, known: Sequence[int]) -> None:
+    """Leave only some batches in the checkpoint of a job."""
+    for name in ("offsets", "commits"):
+        for file in (folder / "checkpoint" / name).iterdir():
+            if file.name.isdecimal() and int(file.name) not in known:
+                file.unlink()
+
+
+def fate_of_each(
+    records: list[BatchRecord], known: Sequence[int], windows: JobWindows, undecided: str
+) -> list[str]:
+    """Return the fates of records by what the known batches decide about each of their windows."""
+    watermarks_ms = [batch.watermark_ms for batch in log_of("sessions").batches]
+    fates = []
+    for record in records:
+        batch = min(number for number in known if number >= record.batch)
+        before = max((number for number in known if number < batch), default=-1)
+        low_us, high_us = (watermarks_ms[number] * 1_000 if number >= 0 else 0 for number in (before, batch))
+        high_us = low_us if before == batch - 1 else high_us
+        ends_us = [end_us for _, end_us in windows.assign(record.time_us or 0)]
+        is_counted = max(ends_us) > (low_us if undecided == "count" else high_us)
+        if any(low_us < end_us <= high_us for end_us in ends_us):
+            fates.append("undecided_counted" if is_counted else "undecided_dropped")
+        else:
+            fates.append("on_time" if is_counted else "dropped")
+    return fates
+
+
+BY_10_MINUTES, BY_2_MINUTES = (
+    JobWindows(size * 60_000_000, slide * 60_000_000) for size, slide in ((10, 10), (6, 2))
+)
+
+
+@pytest.mark.parametrize(
+    ("window", "undecided", "engine"),
+    [
+        (BY_10_MINUTES, "count", "native"),
+        (BY_2_MINUTES, "drop", "native"),
+        pytest.param(BY_2_MINUTES, "drop", "spark", marks=pytest.mark.slow),
+    ],
+)
+def test_an_undecided_record_has_a_fate_of_its_own(
+    tmp_path: Path, window: JobWindows, undecided: str, engine: str
+) -> None:
+    size, slide = (f"{size_us // 60_000_000}m" for size_us in (window.size_us, window.slide_us))
+    kind = "tumbling" if size == slide else "sliding"
+    slide_line = "" if size == slide else f'\nslide = "{slide}"'
+    definition = write_definition(
+        tmp_path,
+        "sessions",
+        watermark=f'{CHECKPOINT}\nundecided = "{undecided}"',
+        window=f'kind = "{kind}"\nsize = "{size}"{slide_line}',
+        engine=engine,
+        publish="live",
+        **TOPIC,
+    )
+    log = log_of("sessions")
+    known = [batch.number for batch in log.batches if batch.number % 4 in {1, 2}]
+    records = [record for record in records_of("sessions", log) if record.batch <= known[-1]]
+    forget_other_batches(tmp_path / "sessions", known)
+    expected = Counter(fate_of_each(records, known, window, undecided))
+    assert {"dropped", "undecided_counted" if undecided == "count" else "undecided_dropped"} <= {*expected}
+
+    backstream.run(
+        definition,
+        *RANGE,
+        home=tmp_path / "home",
+        runner="local" if engine == "native" else None,
+        allow_unsealed=True,
+    )
+
+    found = fates_of(definition)
+    found["on_time"] -= found.total() - len(records)  # no known batch has read the others
+    assert found == expected
 
 
 def forget_batches_after(folder: Path, last: int) -> None:

@@ -103,7 +103,13 @@ class BatchTable:
         at_ms = np.concatenate([self.arrival_ms[:1], np.where(is_own, self.arrival_ms, next_ms)])
         values_ms = np.concatenate([[-1], self.watermark_ms - 1])  # before its first batch, a job has 1970
         is_rise = np.diff(np.maximum.accumulate(values_ms), prepend=-2) > 0
-        return GivenWatermarks(array("q", at_ms[is_rise].tolist()), array("q", values_ms[is_rise].tolist()))
+        ends_ms = self.undecided_ends() if undecided else {}
+        times_ms = self.arrival_ms[np.searchsorted(self.number, list(ends_ms))].tolist()
+        return GivenWatermarks(
+            array("q", at_ms[is_rise].tolist()),
+            array("q", values_ms[is_rise].tolist()),
+            dict(zip(times_ms, ends_ms.values(), strict=True)),
+        )
 
     def undecided_ends(self) -> dict[int, Interval]:
         """Return, by batch after a gap, the ends of the windows for which its records may be undecided.

@@ -15,8 +15,8 @@ the memory grows with the records, and not with the windows that are possible.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -131,6 +131,8 @@ class FiringTimes:
     cleaned_up: ArrivalPositions
     fires_at_end: bool = True
     """+inf at the end of input fires the windows that no watermark reached; else they stay open."""
+    undecided: Mapping[int, range] = field(default_factory=dict)
+    """By arrival time, the windows for which lost logs would show whether records of that time are late."""
 
     @classmethod
     def from_timeline(
@@ -180,7 +182,13 @@ class FiringTimes:
             self.fired.part(part),
             self.cleaned_up.part(part),
             self.fires_at_end,
+            self.undecided,
         )
+
+    def with_undecided(self, ends_ms: Mapping[int, Interval]) -> FiringTimes:
+        """Return the same with the windows of undecided records; their ends are given by arrival time."""
+        numbers = {arrival_ms: self.grid.find_numbers(each) for arrival_ms, each in ends_ms.items()}
+        return replace(self, undecided={arrival_ms: each for arrival_ms, each in numbers.items() if each})
 
 
 def _list_stretches(
