@@ -21,7 +21,7 @@ import backstream
 from backstream.chunks.threads import Threads
 from backstream.cli import app
 from backstream.errors import PlanError, SpecError
-from backstream.eventtime.instants import epoch_ms
+from backstream.eventtime.instants import epoch_ms, instant_text
 from backstream.lake.reader import load_rows
 from backstream.native.preparation.parquet_files import ParquetCopies, run_copy_task
 from backstream.runs.home import Home
@@ -217,14 +217,31 @@ def test_an_open_window_is_explained(tmp_path: Path) -> None:
     assert "not yet: the window is open at the end of the job's logs" in printed.output
 
 
-def test_no_other_delay_is_weighed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("assumed", [[], ["--outage", "all:2026-01-05/2026-01-06"]])
+def test_no_other_delay_or_outage_is_weighed(tmp_path: Path, assumed: list[str]) -> None:
     definition = write_definition(tmp_path, "orders")
-    asked = ["advise", str(definition), "--since", RANGE[0], "--until", RANGE[1]]
+    asked = ["advise", str(definition), "--since", RANGE[0], "--until", RANGE[1], *assumed]
 
     printed = CliRunner().invoke(app, asked, env={"BACKSTREAM_HOME": str(tmp_path / "home")})
 
     assert printed.exit_code == 1
-    assert "with another delay, the job would have had other batches" in str(printed.exception) + printed.output
+    reason = "with another delay or an outage, the job would have had other batches, and no log shows which"
+    assert reason in str(printed.exception) + printed.output
+
+
+def test_a_preview_finds_no_change_after_the_run(tmp_path: Path) -> None:
+    definition = write_definition(tmp_path, "orders")
+    asked = ["preview", str(definition), "--since", RANGE[0], "--until", RANGE[1], "--format", "json"]
+    asked += ["--keys", "100%"]
+    run(definition)
+    before = CliRunner().invoke(app, asked, env={"BACKSTREAM_HOME": str(tmp_path / "home")})
+    definition.write_text(definition.read_text().replace('"sum(id)"', '"max(id)"'))
+
+    after = CliRunner().invoke(app, asked, env={"BACKSTREAM_HOME": str(tmp_path / "home")})
+
+    assert (before.exit_code, after.exit_code) == (0, 0), before.output + after.output
+    kinds = [json.loads(each.output)["kinds"] for each in (before, after)]
+    assert kinds == [{"added": 0, "removed": 0, "changed": count} for count in (0, 24)]
 
 
 def test_the_reference_verifies_the_run(tmp_path: Path) -> None:
@@ -389,6 +406,48 @@ def test_an_undecided_record_has_a_fate_of_its_own(
     found = fates_of(definition)
     found["on_time"] -= found.total() - len(records)  # no known batch has read the others
     assert found == expected
+
+
+def delay_by(folder: Path, shift_ms: int) -> None:
+    """Change the times of a job's records and watermarks, so that they are around midnight."""
+    for file in (folder / "input").rglob("*.json"):
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        file.write_text(
+            "".join(json.dumps({**row, "ts_us": row["ts_us"] + shift_ms * 1_000}) + "\n" for row in rows)
+        )
+    for file in (each for name in ("offsets", "commits") for each in (folder / "checkpoint" / name).iterdir()):
+        if file.name.isdecimal():
+            text = re.sub(
+                r'(?<=WatermarkMs":)[1-9]\d*', lambda found: str(int(found[0]) + shift_ms), file.read_text()
+            )
+            file.write_text(text)
+
+
+def test_chunks_and_explanations_know_undecided_records(tmp_path: Path) -> None:
+    found = []
+    for name, chunk in (("together", "2d"), ("apart", "1d")):
+        definition = write_definition(
+            tmp_path / name,
+            "sessions",
+            watermark=f'{CHECKPOINT}\nundecided = "count"',
+            window='kind = "sliding"\nsize = "6m"\nslide = "2m"',
+            **TOPIC,
+        )
+        chunks = f'[backfill]\nchunk = "{chunk}"\nmax_events_per_job = 0\n'
+        definition.write_text(definition.read_text().replace("[backfill]\n", chunks))
+        delay_by(tmp_path / name / "sessions", 940 * 60_000)
+        forget_other_batches(tmp_path / name / "sessions", [1, 2, 5, 6, 9, 10, 13, 14, 17, 18, 21, 22, 25, 26])
+        run(definition, until="2026-01-07")
+        found.append((published(definition), fates_of(definition)))
+    assert found[0] == found[1]
+    rows, fates = found[1]
+    assert fates["undecided_counted"] > 0
+    assert len({start_us // (24 * HOUR_US) for _, start_us, *_ in rows}) == 2
+    key, start_us, *_ = min(rows)
+    asked = ["explain", str(definition), "--window", instant_text(start_us // 1_000), "--key", f"key={key}"]
+    printed = CliRunner().invoke(app, asked, env={"BACKSTREAM_HOME": str(definition.parent / "home")})
+    assert "fates             1 undecided counted\n" in printed.output
+    assert "computes the same row" in printed.output
 
 
 def forget_batches_after(folder: Path, last: int) -> None:

@@ -113,6 +113,7 @@ def watermark_page(records: PageStore, dag_id: str, delay: str) -> Page:
         "tab": "watermark",
         "title": title,
         "typed": delay,
+        "job": None,
         "notice": records.notice,
     }
     try:

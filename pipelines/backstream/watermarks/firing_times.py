@@ -187,8 +187,12 @@ class FiringTimes:
 
     def with_undecided(self, ends_ms: Mapping[int, Interval]) -> FiringTimes:
         """Return the same with the windows of undecided records; their ends are given by arrival time."""
-        numbers = {arrival_ms: self.grid.find_numbers(each) for arrival_ms, each in ends_ms.items()}
-        return replace(self, undecided={arrival_ms: each for arrival_ms, each in numbers.items() if each})
+        # The first records of the grid are in windows before it, too: these have numbers below 0.
+        before, grid = self.grid.window.size_ms // self.grid.step_ms, self.grid
+        wider = replace(grid, first_end_ms=grid.first_end_ms - before * grid.step_ms, count=grid.count + before)
+        found = {arrival_ms: wider.find_numbers(each) for arrival_ms, each in ends_ms.items()}
+        numbers = {at_ms: range(each.start - before, each.stop - before) for at_ms, each in found.items() if each}
+        return replace(self, undecided=numbers)
 
 
 def _list_stretches(
