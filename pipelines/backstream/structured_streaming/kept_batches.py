@@ -28,7 +28,6 @@ from backstream.structured_streaming.batches import Batch, BatchLog, merge_logs,
 from backstream.structured_streaming.checkpoint import read_checkpoint
 from backstream.structured_streaming.progress import read_progress
 
-_REQUIRED = ("batch", "watermark_ms", "began_ms", "ends")
 _NAME = re.compile(r"batches-\d+-\d+\.jsonl")
 
 
@@ -209,9 +208,10 @@ def _parse_contents(contents: Sequence[Mapping[str, Any]], place: str) -> BatchL
 
 
 def _parse_batch(content: Mapping[str, Any]) -> Batch:
-    number, watermark_ms, began_ms, ends = (content[name] for name in _REQUIRED)
+    # A year has half a million batches, so nothing is looked up in a loop.
+    number, watermark_ms, began_ms = content["batch"], content["watermark_ms"], content["began_ms"]
+    ends, next_ms = content["ends"], content["next_watermark_ms"]
     if not (type(number) is type(watermark_ms) is type(began_ms) is int and type(ends) is dict):
         msg = "a value has the wrong type"
         raise TypeError(msg)
-    next_ms, records, start_id = (content[name] for name in ("next_watermark_ms", "records", "start"))
-    return Batch(number, watermark_ms, ends, next_ms, began_ms=began_ms, records=records, start_id=start_id)
+    return Batch(number, watermark_ms, ends, next_ms, True, began_ms, content["records"], content["start"])  # noqa: FBT003 - finished
