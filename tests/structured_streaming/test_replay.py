@@ -606,14 +606,30 @@ def test_reports_do_not_name_files(tmp_path: Path) -> None:
         run(definition)
 
 
-def test_an_offset_of_another_source_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("offset", "sentence"),
+    [
+        (
+            '{"sourceVersion":1,"reservoirId":"a","reservoirVersion":5,"index":-1}',
+            "source 0 is a Delta table: its ",
+        ),
+        (
+            '{"version":1,"snapshot_id":7,"position":2}',
+            "source 0 is an Iceberg table: its offsets do not",
+        ),
+        (
+            '{"shard":"a"}',
+            'source 0 has an offset of another kind: {"shard": "a"}; known are those of files',
+        ),
+    ],
+)
+def test_an_offset_of_another_source_is_named(tmp_path: Path, offset: str, sentence: str) -> None:
     definition = write_definition(tmp_path, "orders", watermark=CHECKPOINT)
-    offset = '{"sourceVersion":1,"reservoirId":"a","reservoirVersion":5,"index":-1}'
     for file in (each for each in (tmp_path / "orders/checkpoint/offsets").iterdir() if each.name.isdecimal()):
         file.write_text("\n".join([*file.read_text().splitlines()[:2], offset]))
     shutil.rmtree(tmp_path / "orders/checkpoint/sources")
 
-    with pytest.raises(SpecError, match=r'source 0 has an offset of another kind: {"sourceVersion": 1, .*known'):
+    with pytest.raises(SpecError, match=re.escape(sentence)):
         run(definition)
 
 

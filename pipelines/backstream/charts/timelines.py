@@ -183,8 +183,8 @@ class BatchTimeline:
 
 def draw_batch_timeline(timeline: BatchTimeline, frame: Frame) -> Markup:
     """Return the chart as SVG: the watermark over the time when the batches began."""
-    began_ms, values_ms = zip(*timeline.watermarks, strict=True)
-    scale = _TimeScale.from_values(began_ms, frame)
+    values_ms = [watermark_ms for _, watermark_ms in timeline.watermarks]
+    scale = _TimeScale.from_values([began_ms for began_ms, _ in timeline.watermarks], frame)
     low_ms = min((value_ms for value_ms in values_ms if value_ms), default=0)  # a job begins with 1970
     high_ms = max(*values_ms, low_ms + 1)
 

@@ -74,6 +74,12 @@ class BatchLookup:
                 f"the logs do not have the files that source {self.source} read; only a checkpoint has them"
                 f" ({self.batch_log.place})\n\nhint: name it as watermark.checkpoint"
             )
+        for key, kind in (("reservoirId", "a Delta table"), ("snapshot_id", "an Iceberg table")):
+            if key in end:
+                return (
+                    f"source {self.source} is {kind}: its offsets do not name the files that a batch read, so only"
+                    f" files and Kafka can be replayed ({self.batch_log.place})"
+                )
         return (
             f"source {self.source} has an offset of another kind: {json.dumps(dict(end))[:200]}; known are"
             f" those of files and of Kafka ({self.batch_log.place})"

@@ -249,7 +249,10 @@ def load_batches(location: str) -> BatchTable:
         table = pq.read_table(pa.BufferReader(file.read()))
     metadata: Mapping[bytes, bytes] = table.schema.metadata
     clock, sources = metadata[_CLOCK].decode(), int(metadata[_SOURCES])
-    return BatchTable(*(table[name].to_numpy() for name in _COLUMNS), clock, sources)
+    number, watermark_ms, arrival_ms, *flags = (table[name].to_numpy() for name in _COLUMNS)
+    is_after_gap, records, is_empty, is_restart = flags
+    own = number, watermark_ms, arrival_ms, is_after_gap, records, is_empty, is_restart
+    return BatchTable(*own, clock, sources)
 
 
 @lru_cache(maxsize=8)
