@@ -45,7 +45,7 @@ def test_a_new_project_has_settings_a_suite_and_a_dag_file(folder: Path) -> None
     assert ended.exit_code == 0
     assert {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()} == WRITTEN
     assert {line.removeprefix("Wrote ").removesuffix(".") for line in ended.stdout.splitlines()[:7]} == WRITTEN
-    assert len(load_suite("own_checks", folder / "expectations").entries) == 55
+    assert len(load_suite("own_checks", folder / "expectations").entries) == 57
 
 
 def test_commands_in_a_project_find_its_definitions_and_use_its_home(folder: Path) -> None:
@@ -73,7 +73,7 @@ def test_the_dag_file_of_a_project_names_its_definitions(folder: Path) -> None:
     file = write_dag_file(folder)
     assert file == folder / "dags" / "backfills.py"
     assert file.read_text() == (
-        '"""Three DAGs per definition of this project."""\n\n'
+        '"""The DAGs of each definition of this project."""\n\n'
         "from pathlib import Path\n\n"
         "from backstream.airflow import backfill_dags\n\n"
         'globals().update(backfill_dags(Path(__file__).parents[1] / "definitions"))\n'

@@ -112,6 +112,19 @@ def test_old_staged_files_that_were_never_published_are_removed(lake: Lake) -> N
     assert not any(path.parent.exists() for path in staged)
 
 
+def test_the_folders_of_a_killed_attempt_go_with_its_files(lake: Lake) -> None:
+    lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
+    scratch = next(lake.home.warehouse.rglob("data")) / "killed/20130201-1.scratch"
+    for name in ("counts", "units"):
+        (scratch / name).mkdir(parents=True)
+    (scratch / "counts/0-1.parquet").write_text("counts")
+    make_old({scratch / "counts/0-1.parquet"})
+
+    vacuum_tables(lake.home, "flights", WEEK_MS)
+
+    assert not scratch.exists()
+
+
 def test_a_dry_run_reports_the_same_files_and_removes_none(lake: Lake) -> None:
     lake.publish(*DAY, {"2013-02-01T05:00Z": 1})
     plan = lake.plan(*DAY, "abandoned")

@@ -142,6 +142,16 @@ def with_more(fate: str, count: int) -> Callable[[Manifest], Manifest]:
     return mutated
 
 
+def of_other_fate(old: str, new: str, count: int) -> Callable[[Manifest], Manifest]:
+    """Give records of source partition a another fate."""
+
+    def mutated(fates: Manifest) -> Manifest:
+        of_a = fates.fates["a"]
+        return replace(fates, fates={**fates.fates, "a": {**of_a, old: of_a[old] - count, new: count}})
+
+    return mutated
+
+
 def with_seconds(count: int) -> dict[str, tuple[ImplausibleTimes, ...]]:
     """Return the plan's field with records of 1 March 2026 in seconds that were read as milliseconds."""
     first_ms = SINCE_MS // 1_000

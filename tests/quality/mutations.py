@@ -34,6 +34,7 @@ from tests.quality.faults import (
     none_at_all,
     of_another_chunk,
     of_five_more,
+    of_other_fate,
     past_weeks,
     same,
     shortened,
@@ -97,6 +98,7 @@ UNREADABLE = "the share of unreadable records is within its {} limit"
 INEXACT = "the share of inexact numbers is within its {} limit"
 IMPLAUSIBLE = "the share of implausible times is within its {} limit"
 DUPLICATES = "the share of duplicates is within its {} limit"
+UNDECIDED = "the share of undecided records is within its {} limit"
 WITHOUT_ID = "the share of records without an id is within its {} limit"
 BAND = "the {} of the windows is in the band of past weeks"
 HALF = "every window with events has at least half of its expected events"
@@ -358,6 +360,14 @@ MUTATIONS: dict[str, Mutation] = {
         Verdict.FAIL,
         fates=with_more("duplicate", 267),
         quality={"duplicate_ratio": {"warn": 0.0, "fail": 0.05}},
+    ),
+    "one record undecided": Mutation(
+        {UNDECIDED.format("soft"): []}, Verdict.WARN, fates=of_other_fate("on_time", "undecided_counted", 1)
+    ),
+    "5 % of the records undecided": Mutation(
+        {UNDECIDED.format("hard"): [], UNDECIDED.format("soft"): []},
+        Verdict.FAIL,
+        fates=of_other_fate("on_time", "undecided_counted", 126),
     ),
     "one record without an id": Mutation(
         {WITHOUT_ID.format("soft"): []}, Verdict.WARN, fates=with_gap(RecordGap.NO_ID, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +15,7 @@ from tests.structured_streaming.recorded import JOBS, checkpoint_of, progress_of
 
 from backstream.errors import SpecError
 from backstream.storage.stores import Stores
+from backstream.structured_streaming.batch_lookup import BatchLookup
 from backstream.structured_streaming.batches import Batch, BatchLog, Offset, merge_logs, require_sound
 from backstream.structured_streaming.checkpoint import read_checkpoint
 from backstream.structured_streaming.progress import read_progress
@@ -229,3 +231,48 @@ def test_a_report_of_another_form_is_refused(tmp_path: Path, report: dict[str, o
 
     with pytest.raises(SpecError, match="a progress report has another form than Spark's: "):
         read_progress(str(tmp_path / "progress.jsonl"), Stores())
+
+
+def lookup_of(*files: str) -> BatchLookup:
+    """Return the lookup of a job that read each file in a batch of its own."""
+    batches = [Batch(number, 0, {"0": {"logOffset": number}}) for number in range(len(files))]
+    listed = {file: number for number, file in enumerate(files)}
+    return BatchLookup.from_log(BatchLog(frozenset(), tuple(batches), {"0": listed}, "checkpoint"), None)
+
+
+def test_a_moved_file_is_the_one_with_the_longest_equal_end() -> None:
+    lookup = lookup_of("s3://old/in/01/a.json", "s3://old/in/02/a.json", "s3://old/in/02/b%20c.json")
+
+    found = lookup.find_rows_of_files(
+        ["/new/in/02/a.json", "/new/in/01/a.json", "/new/in/02/b c.json", "/x/d.json"]
+    )
+
+    assert found == {"/new/in/02/a.json": 1, "/new/in/01/a.json": 0, "/new/in/02/b c.json": 2}
+
+
+def test_a_new_file_is_no_file_that_was_removed() -> None:
+    lookup = lookup_of("/old/00/a.json", "/old/01/a.json", "/old/02/a.json")
+
+    found = lookup.find_rows_of_files(["/new/01/a.json", "/new/02/a.json", "/new/03/a.json"])
+
+    assert found == {"/new/01/a.json": 1, "/new/02/a.json": 2}
+
+
+@pytest.mark.parametrize(
+    ("paths", "files", "sentence"),
+    [
+        (
+            ["/x/1/a.json", "/x/2/a.json"],
+            ["/y/3/a.json"],
+            "/x/1/a.json and /x/2/a.json of the source may be /y/3/a",
+        ),
+        (
+            ["/x/1/a.json"],
+            ["/y/3/a.json", "/y/4/a.json"],
+            "/x/1/a.json of the source may be /y/3/a.json and /y/4/a",
+        ),
+    ],
+)
+def test_files_whose_paths_end_alike_are_refused(paths: list[str], files: list[str], sentence: str) -> None:
+    with pytest.raises(SpecError, match=re.escape(sentence)):
+        lookup_of(*files).find_rows_of_files(paths)

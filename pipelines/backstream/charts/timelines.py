@@ -26,6 +26,7 @@ from backstream.text import visible_line
 _ROW, _NAME, _DELIVERY, _HOLD = 40.0, 15.0, 9.0, 8.0  # heights in SVG units
 _MAX_NAME = 60
 _MIN_WIDTH = 1.0
+_LEVELS = 5
 _NONE = Markup("")
 _MARGIN = 0.04
 _STEPS_MS = (
@@ -170,6 +171,44 @@ def draw_window_timeline(timeline: WindowTimeline, frame: Frame) -> Markup:
     return draw_chart("timeline", frame, timeline.label, content)
 
 
+@dataclass(frozen=True, slots=True)
+class BatchTimeline:
+    """The batches of a job: pairs of the time when a batch began and its watermark, batches to mark, and gaps."""
+
+    label: str
+    watermarks: Sequence[tuple[int, int]]
+    marks: Sequence[Dot]
+    gaps: Sequence[Span]
+
+
+def draw_batch_timeline(timeline: BatchTimeline, frame: Frame) -> Markup:
+    """Return the chart as SVG: the watermark over the time when the batches began."""
+    values_ms = [watermark_ms for _, watermark_ms in timeline.watermarks]
+    scale = _TimeScale.from_values([began_ms for began_ms, _ in timeline.watermarks], frame)
+    low_ms = min((value_ms for value_ms in values_ms if value_ms), default=0)  # a job begins with 1970
+    high_ms = max(*values_ms, low_ms + 1)
+
+    def y_of(watermark_ms: int) -> float:
+        inside = max(watermark_ms, low_ms)
+        return frame.bottom - (inside - low_ms) / (high_ms - low_ms) * frame.height
+
+    content = _NONE
+    for at_ms in _round_instants(low_ms, high_ms, (high_ms - low_ms) / _LEVELS):
+        content += draw_line("grid", frame.left, y_of(at_ms), frame.right, y_of(at_ms))
+        content += draw_text("tick", frame.left - 5, y_of(at_ms) + 4, _clock_text(at_ms), "end")
+    for start_ms, end_ms in timeline.gaps:
+        left, right = scale.x_of(start_ms), scale.x_of(end_ms)
+        content += draw_rect(
+            "void", (left, frame.top, max(_MIN_WIDTH, right - left), frame.height), "lost batches"
+        )
+    content += draw_path("watermark-line", _watermark_path(timeline.watermarks, scale, y_of))
+    for mark in timeline.marks:
+        x, y = scale.x_of(mark.arrival_ms), y_of(mark.event_ms)
+        content += draw_dot(f"batch-{mark.fate}", x, y, 4, mark.title)
+    content += scale.draw_axis("begin of the batch (UTC)")
+    return draw_chart("timeline", frame, timeline.label, content)
+
+
 def _watermark_path(watermarks: Sequence[tuple[int, int]], scale: _TimeScale, y_of: Callable[[int], float]) -> str:
     """Return the steps of the watermark within the axis; steps closer than a unit become one."""
     before = [mark for at_ms, mark in watermarks if at_ms <= scale.first_ms]
@@ -224,8 +263,13 @@ class _TimeScale:
     def _ticks_ms(self) -> Iterator[int]:
         """Yield round instants with room for their labels."""
         room_ms = (self.last_ms - self.first_ms) * 17 * _CHARACTER / self.frame.width
-        step_ms = next((step for step in _STEPS_MS if step >= room_ms), _STEPS_MS[-1] * 10)
-        yield from range(-(-self.first_ms // step_ms) * step_ms, self.last_ms + 1, step_ms)
+        yield from _round_instants(self.first_ms, self.last_ms, room_ms)
+
+
+def _round_instants(first_ms: int, last_ms: int, room_ms: float) -> range:
+    """Return round instants at equal distances of at least `room_ms`."""
+    step_ms = next((step for step in _STEPS_MS if step >= room_ms), _STEPS_MS[-1] * 10)
+    return range(-(-first_ms // step_ms) * step_ms, last_ms + 1, step_ms)
 
 
 def _clock_text(at_ms: int) -> str:

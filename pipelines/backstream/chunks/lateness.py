@@ -49,7 +49,10 @@ def resolve_lateness(group: ChunkGroup, window: FixedWindow, reader: StreamReade
         return ReplayLateness(_firing_times_from_index(group, window, grid, reader), None)
     timeline, lateness_ms = load_full_timeline(group, reader), group.definition.lateness.allowed
     needed = _find_window_ends(group, window)
-    return ReplayLateness(FiringTimes.from_timeline(timeline, grid, group.clock, lateness_ms, needed), timeline)
+    firing_times = FiringTimes.from_timeline(timeline, grid, group.clock, lateness_ms, needed)
+    if given := group.emission.strategy.given:
+        firing_times = firing_times.with_undecided(given.undecided)
+    return ReplayLateness(firing_times, timeline)
 
 
 def resolve_process_lateness(group: ChunkGroup, window: FixedWindow, reader: StreamReader) -> ReplayLateness:

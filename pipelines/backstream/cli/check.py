@@ -128,7 +128,7 @@ def _window_lines(found: CheckedSample) -> Iterator[str]:
         yield f"without id: {found.without_id:,} records of the sample, because {columns}"
     if found.fates:
         fates = ", ".join(f"{count:,} {fate.replace('_', ' ')}" for fate, count in found.fates.items())
-        yield f"replay: {fates}, as if the sample were the whole stream"
+        yield f"replay: {fates}, {found.watermarks}"
     if found.note:
         yield found.note
     shown = min(2, found.windows)

@@ -350,6 +350,8 @@ class Definition(Section):
             yield f"window.kind must be tumbling, sliding, or session with {strategy}, got {self.window.kind!r}"
         if isinstance(self.window, SessionWindow) and self.watermark.late_by is LateBy.OWN:
             yield f"watermark.late_by = {LateBy.OWN.value!r} is not possible with window.kind = 'session'"
+        if isinstance(self.window, SessionWindow) and self.watermark.undecided:
+            yield "watermark.undecided is not possible with window.kind = 'session': one record changes a session"
         if self.time is not TimeKind.EVENT:
             yield f"time must be event with {strategy}, got {self.time.value!r}"
         if self.code_columns is not None:

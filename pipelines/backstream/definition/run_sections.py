@@ -114,6 +114,9 @@ class Quality(Section):
     """Share of all records of the source whose times are far from all others: of another unit, or placeholders."""
     duplicate_ratio: Limits = Limits(warn=0.05, fail=1.0)
     """Share of the records read that are duplicates by `source.deduplicate_on`."""
+    undecided_ratio: Limits = Limits(warn=0.0, fail=0.01)
+    """Share of the records read of which lost logs of a job would show whether they were late: those that
+    `watermark.undecided` lets count or drops."""
     without_id_ratio: Limits = Limits(warn=0.0, fail=1.0)
     """Share of the records read that have no id: all columns of `source.deduplicate_on` are null."""
     rows_ratio: float = Field(default=0.5, ge=0)

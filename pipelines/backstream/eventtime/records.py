@@ -69,12 +69,30 @@ class Fate(StrEnum):
     """The event time is in a gap between windows (slide > size)."""
     FILTERED = "filtered"
     """The record does not meet `[filter]`: it has moved the watermark, and no window gets it."""
+    UNDECIDED_COUNTED = "undecided_counted"
+    """Lost logs of a job would show whether the record was late for a window; its latest window counts it."""
+    UNDECIDED_DROPPED = "undecided_dropped"
+    """Lost logs of a job would show whether the record was late for a window; it is in the side output."""
     DUPLICATE = "duplicate"
     """The record arrived earlier in another row."""
     QUARANTINED = "quarantined"
     """The record could not be normalized; it is kept with the reason."""
     HALO = "halo"
     """The record is part of the halo: another chunk owns it."""
+
+
+TIMING_BY_FATE = {
+    Fate.ON_TIME: Fate.ON_TIME,
+    Fate.LATE: Fate.LATE,
+    Fate.DROPPED: Fate.DROPPED,
+    Fate.UNDECIDED_COUNTED: Fate.ON_TIME,
+    Fate.UNDECIDED_DROPPED: Fate.DROPPED,
+}
+"""By fate of a record that belongs to a window: how its latest window counts it."""
+UNDECIDED = (Fate.UNDECIDED_COUNTED, Fate.UNDECIDED_DROPPED)
+"""The fates of records that lost logs do not decide."""
+SIDE_OUTPUT = (Fate.DROPPED, Fate.UNDECIDED_DROPPED)
+"""The fates of records in the side output."""
 
 
 def count_without_fate(events_read: int, fates: Mapping[str, int]) -> int:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from backstream.errors import SpecError
 from backstream.eventtime.instants import MAX_MS, MIN_MS, instant_text, wrap_int64
+from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import Record
 from backstream.eventtime.stream_state import read_attributes, write_attributes
 from backstream.user_code import UserCode
@@ -39,12 +40,19 @@ MAX_BASED = (StrategyKind.MONOTONOUS, StrategyKind.BOUNDED, StrategyKind.FLINK_S
 class GivenWatermarks:
     """Watermarks that a job wrote down: each is in force from a time of the clock on; both ascend strictly.
 
-    `arrivals_ms` are the times at which records can arrive, ascending.
+    `arrivals_ms` are the times at which records can arrive, ascending. `undecided` has, by arrival time, the ends
+    of windows for which records of that time may be late or not.
     """
 
     at_ms: array[int]
     watermark_ms: array[int]
     arrivals_ms: array[int]
+    undecided: Mapping[int, Interval] = field(default_factory=dict)
+
+    def is_undecided(self, arrival_ms: int, window_end_ms: int) -> bool:
+        """Return whether it is not known if a record was late for a window."""
+        ends_ms = self.undecided.get(arrival_ms)
+        return ends_ms is not None and ends_ms.start_ms <= window_end_ms < ends_ms.end_ms
 
     def in_force(self, now_ms: int) -> int:
         """Return the watermark at a time; -inf before the first."""

@@ -25,6 +25,8 @@ from backstream.storage.object_stores import STORE_OPTIONS, address_keys, descri
 from backstream.variables import WAREHOUSE_VARIABLE
 
 _DATA_FOLDER = "data"
+_SCRATCH = ".scratch"
+"""The suffix of a folder with the temporary files of an attempt; see `chunks.attempt`."""
 _REMOVED_SUFFIX = "vacuumed"
 PUBLICATION_MARK, VACUUM_MARK = ".publication", ".vacuum"
 """Objects beside the staged files of a run, while a publication or a vacuum works on them."""
@@ -246,6 +248,10 @@ class DiskFolder:
         if file.run_id:
             with suppress(OSError):  # the folder still has other files
                 path.parent.rmdir()
+                scratch = path.parent.parent
+                # A task that was killed leaves folders beside the one with files.
+                for folder in (*scratch.iterdir(), scratch) if scratch.suffix == _SCRATCH else ():
+                    folder.rmdir()
         return True
 
 

@@ -89,6 +89,7 @@ def register_firing_times(database: duckdb.DuckDBPyConnection, firing_times: Fir
     """Create the table `firing_times`, with a row per stretch of windows, and for `sql.join_firing_times`.
 
     Its columns are the positions of `fired` and `cleaned_up`, each with the suffixes `ms`, `seq`, and `partition`.
+    If records are undecided, the table `undecided` has the range of windows by their arrival time.
     """
     if firing_times is None:
         return
@@ -99,6 +100,9 @@ def register_firing_times(database: duckdb.DuckDBPyConnection, firing_times: Fir
     # A search for the stretch of a window finds the last row for the windows after the last stretch.
     end = "" if firing_times.is_listed else f" UNION ALL BY NAME SELECT {firing_times.grid.count} AS n"
     database.execute(f"CREATE TEMP TABLE firing_times AS SELECT * FROM firing_time_rows{end}")
+    if undecided := firing_times.undecided:
+        bounds = zip(*((at_ms, each.start, each.stop) for at_ms, each in undecided.items()), strict=True)
+        database.register("undecided", pa.table(dict(zip(("at_ms", "start_n", "stop_n"), bounds, strict=True))))
 
 
 def _position_columns(positions: ArrivalPositions) -> dict[str, pa.Array]:

@@ -13,14 +13,12 @@ from typing import Any, NamedTuple, Self
 from backstream.eventtime.duplicates import RecordGap
 from backstream.eventtime.instants import MAX_MS
 from backstream.eventtime.intervals import Interval
-from backstream.eventtime.records import Fate
+from backstream.eventtime.records import SIDE_OUTPUT, TIMING_BY_FATE, Fate
 from backstream.eventtime.windows import FixedWindow, Sliding, Tumbling
 from backstream.native import sql
 from backstream.native.database import open_database, register_firing_times, split_output, write_query
 from backstream.native.task import ChunkGrid, TaskOutput, WrittenFiles
 from backstream.watermarks.firing_times import FiringTimes, WindowGrid
-
-_WINDOW_FATES = (Fate.ON_TIME, Fate.LATE, Fate.DROPPED)
 
 
 class ChunkCounts(NamedTuple):
@@ -97,11 +95,15 @@ class NativeCounts:
             return None
         timing = "'on_time'"
         if isinstance(self.cells, Tumbling):
-            timing = "fate"
+            cases = (
+                f"WHEN {sql.quote_text(fate)} THEN {sql.quote_text(own)}" for fate, own in TIMING_BY_FATE.items()
+            )
+            timing = f"CASE fate {' '.join(cases)} END"
         elif self.firing_times is not None:
             late = "WHEN is_cleaned_up THEN 'expired' WHEN is_fired THEN 'late'"
             timing = f"CASE WHEN late IS NULL THEN 'on_time' {late} ELSE 'on_time' END"
-        cleaned_up, dropped = "timing IN ('expired', 'dropped')", f"fate = {sql.quote_text(Fate.DROPPED)}"
+        cleaned_up = "timing IN ('expired', 'dropped')"
+        dropped = f"fate IN ({', '.join(map(sql.quote_text, SIDE_OUTPUT))})"
         counts = {
             "events": "true",
             "on_time": "timing = 'on_time'",
@@ -153,7 +155,7 @@ class NativeCounts:
 
     def _assign_windows(self, window: FixedWindow) -> str:
         """Return a query of counts with `start_ms` and `end_ms` of each owned window that contains them."""
-        fates = ", ".join(sql.quote_text(fate) for fate in _WINDOW_FATES)
+        fates = ", ".join(map(sql.quote_text, TIMING_BY_FATE))
         rows = f"SELECT * FROM ({self._scan_counts()}) WHERE fate IN ({fates})"
         first, last = sql.window_ends(window, "event_time_ms")
         step_ms = window.end_step_ms

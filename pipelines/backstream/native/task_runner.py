@@ -22,7 +22,7 @@ from backstream.definition.prepared_columns import (
     RECORD,
 )
 from backstream.eventtime.duplicates import RecordGap
-from backstream.eventtime.records import Fate
+from backstream.eventtime.records import SIDE_OUTPUT, Fate
 from backstream.native import record_scans, sql
 from backstream.native.cells import CellsTask, GeneratorTask, read_task_cells, run_task_generators
 from backstream.native.database import open_database, register_firing_times, split_outputs, write_query
@@ -172,7 +172,7 @@ def _run_window_task(planned: WindowTask, disk: TaskDisk) -> TaskResult:
 
 def _count_records(database: duckdb.DuckDBPyConnection, path: str) -> tuple[int, int]:
     """Return the number of records in a file of counts, and the number of dropped ones."""
-    is_dropped = f"fate = {sql.quote_text(Fate.DROPPED)}"
+    is_dropped = f"fate IN ({', '.join(map(sql.quote_text, SIDE_OUTPUT))})"
     sums = f"sum(events)::BIGINT, coalesce(sum(events) FILTER (WHERE {is_dropped}), 0)::BIGINT"
     ((events, dropped),) = database.execute(f"SELECT {sums} FROM read_parquet({sql.quote_path(path)})").fetchall()
     return int(events), int(dropped)

@@ -41,7 +41,15 @@ from backstream.watermarks.firing_times import FiringTimes
 if TYPE_CHECKING:
     import duckdb
 
-_FATE_CODES = (Fate.ON_TIME, Fate.LATE, Fate.DROPPED, Fate.DUPLICATE, Fate.FILTERED)
+_FATE_CODES = (
+    Fate.ON_TIME,
+    Fate.LATE,
+    Fate.DROPPED,
+    Fate.DUPLICATE,
+    Fate.FILTERED,
+    Fate.UNDECIDED_COUNTED,
+    Fate.UNDECIDED_DROPPED,
+)
 _LATE_POSITION = ("late_arrival_time_ms", "late_arrival_seq", "late_source_partition")
 _PANE_CONDITIONS = {"first": "is_on_time", "live": "is_accepted", "final": ""}
 
@@ -111,7 +119,7 @@ class WindowQueries:
             **staging_columns(start_ms, task.chunks),
         }
         owned = f"{start_ms} >= {task.owned.start_ms} AND {start_ms} < {task.owned.end_ms}"
-        return f"SELECT {cast_columns(values, task.dropped)} FROM ({records}) WHERE ({fate}) = 2 AND {owned}"
+        return f"SELECT {cast_columns(values, task.dropped)} FROM ({records}) WHERE ({fate}) IN (2, 5) AND {owned}"
 
     def _classify(self) -> tuple[str, str]:
         """Return a query of the task's records, and an expression of their index in `_FATE_CODES`."""
@@ -124,7 +132,13 @@ class WindowQueries:
             return records, fate + "ELSE 0 END" if "WHEN" in fate else "0"
         joined = join_firing_times(records, "r.n", self._task.firing_times)
         has_fired, is_removed = self._is_after("t_fired"), self._is_after("t_cleaned_up")
-        fate += f"WHEN NOT {has_fired} THEN 0 WHEN NOT {is_removed} THEN 1 ELSE 2 END"
+        on_time, dropped = "0", "2"
+        if self._task.firing_times.undecided:
+            joined = f"SELECT r.*, u.* FROM ({joined}) r LEFT JOIN undecided u ON r.arrival_ms = u.at_ms"
+            earliest, _ = window_ends(self._window, "event_ms")
+            is_undecided = f"(n >= start_n AND {self._number(earliest)} < stop_n)"
+            on_time, dropped = f"if({is_undecided}, 5, 0)", f"if({is_undecided}, 6, 2)"
+        fate += f"WHEN NOT {has_fired} THEN {on_time} WHEN NOT {is_removed} THEN 1 ELSE {dropped} END"
         return joined, fate
 
     def recomputed_windows(self) -> str:

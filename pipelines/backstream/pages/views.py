@@ -22,6 +22,7 @@ from backstream.pages.days import CalendarDay, DayStatus, describe_day, runs_cov
 from backstream.pages.definitions import DefinitionEntry, find_definition_entry
 from backstream.pages.filters import Filter
 from backstream.pages.form_check import FORM, FormCheck, check_form, find_refused_choices
+from backstream.pages.job_batches import load_job_watermarks
 from backstream.pages.render import Page, note_page, page, time_left_text
 from backstream.pages.reprocess import RANGE, ReprocessForm, next_day
 from backstream.pages.runs import RunAddress, page_head
@@ -112,10 +113,13 @@ def watermark_page(records: PageStore, dag_id: str, delay: str) -> Page:
         "tab": "watermark",
         "title": title,
         "typed": delay,
+        "job": None,
         "notice": records.notice,
     }
     try:
         curve = load_curve(records.home, found.name)
+        definition = found.defined.definition if found.defined else None
+        content["job"] = load_job_watermarks(records.home, definition)
     except BackstreamError as error:
         return page("watermark.html", **content, curve=None, selected=None, chart=None, problem=str(error))
     selected_ms = parse_delay_ms(delay) if delay else None

@@ -17,7 +17,7 @@ from backstream.definition.model import Definition
 from backstream.errors import ContractError
 from backstream.eventtime.duplicates import RecordGap
 from backstream.eventtime.instants import DAY_MS
-from backstream.eventtime.records import Fate, count_without_fate
+from backstream.eventtime.records import SIDE_OUTPUT, TIMING_BY_FATE, UNDECIDED, Fate, count_without_fate
 from backstream.quality.evidence import RunEvidence
 from backstream.quality.expected_events import CELL, CELL_TYPES, expected_cells
 from backstream.quality.window_rows import count_windows, times_to_ms, to_instants
@@ -102,6 +102,7 @@ RUN_COLUMNS = [
     "quarantined_ratio",
     "inexact_ratio",
     "duplicate_ratio",
+    "undecided_ratio",
     "without_id_ratio",
     "records_with_empty_id",
     "records_without_key",
@@ -124,6 +125,7 @@ RUN_COLUMNS = [
 `is_any_readable`: whether a record could be read in the files of the run, or there was none. `quarantined_ratio`:
 unreadable records as a share of all records in these files. `inexact_ratio`: the numbers of a column that its
 declared type cannot hold, as a share of the records of the source, for the column with most of them.
+`undecided_ratio`: share of the records read of which lost logs of a job would show whether they were late.
 `without_id_ratio`: share of the records read whose columns of `source.deduplicate_on` are all null.
 `records_with_empty_id`: records whose id consists of empty texts. `records_without_key`: records with a null or an
 empty text in a column of `source.key`. `repeated_positions`: source partitions and sequences with several records,
@@ -142,13 +144,14 @@ share of all records in these files.
 """
 
 NOTHING = RunEvidence()
+FATES_OF_TABLE = {QUARANTINE: (Fate.QUARANTINED,), DROPPED: SIDE_OUTPUT}
+"""The fates of the records of a table that has a row per record."""
 _MIN_RUNS = 5
 """The minimum number of past runs for a volume score; with fewer, the score is 0."""
 
 _MAD_OF_NORMAL = 0.6745  # the MAD of a normal distribution in standard deviations
 # If all past runs have the same size, their MAD is 0, and any other size would be infinitely far from them.
 _MIN_RELATIVE_MAD = 0.01
-_WINDOW_FATES = (Fate.ON_TIME, Fate.LATE, Fate.DROPPED)
 
 
 def audit_frame(plan: Plan, definition: Definition, metrics: pd.DataFrame) -> pd.DataFrame:
@@ -235,19 +238,20 @@ def partitions_frame(windows: pd.DataFrame, manifests: Sequence[Manifest], defin
         `PARTITION_COLUMNS`. `unmatched` is 0 for sliding windows, because one record counts several times.
     """
     fates = sum_fates(list(manifests))
-    by_fate = {
-        fate: {name: counts.get(fate, 0) for name, counts in fates.items()} for fate in map(str, _WINDOW_FATES)
-    }
-    records = {name: sum(by_fate[fate][name] for fate in by_fate) for name in fates}
+    by_timing = {str(timing): dict.fromkeys(fates, 0) for timing in TIMING_BY_FATE.values()}
+    for fate, timing in TIMING_BY_FATE.items():
+        for name, counts in fates.items():
+            by_timing[timing][name] += counts.get(fate, 0)
+    records = {name: sum(counts[name] for counts in by_timing.values()) for name in fates}
     names = sorted({*windows["source_partition"], *records})
     rows = _sum_windows(windows, windows["source_partition"]).reindex(names, fill_value=0)
     rows["is_delivered"] = (rows["windows_expected"] == 0) | (rows["events"] > 0)
     rows["records"] = [records.get(name, 0) for name in names]
     rows["unmatched"] = 0
     if not definition.metric_windows.has_overlaps:
-        for fate, counts in by_fate.items():
-            counted = pd.Series(counts, dtype="int64").reindex(names, fill_value=0)
-            rows["unmatched"] += (counted - rows[fate]).abs()
+        for name_of_timing, by_name in by_timing.items():
+            counted = pd.Series(by_name, dtype="int64").reindex(names, fill_value=0)
+            rows["unmatched"] += (counted - rows[name_of_timing]).abs()
     return _add_ratios(rows).rename_axis("source_partition").reset_index()[PARTITION_COLUMNS]
 
 
@@ -287,6 +291,8 @@ def run_frame(
     row["quarantined_ratio"] = fates[Fate.QUARANTINED] / records_in_files if records_in_files else 0.0
     row["inexact_ratio"] = _inexact_ratio(plan)
     row["duplicate_ratio"] = _ratio(pd.Series([fates[Fate.DUPLICATE]], row.index), records_in_range)
+    undecided = sum(fates[fate] for fate in UNDECIDED)
+    row["undecided_ratio"] = _ratio(pd.Series([undecided], row.index), records_in_range)
     gaps = sum_gaps(manifests)
     row["without_id_ratio"] = _ratio(pd.Series([gaps[RecordGap.NO_ID]], row.index), records_in_range)
     row["records_with_empty_id"] = gaps[RecordGap.EMPTY_ID]
@@ -339,10 +345,9 @@ def _count_unmatched_rows(
     plan: Plan, manifests: Sequence[Manifest], fates: Mapping[str, int], records: int | None
 ) -> int:
     """Return the missing or extra rows of tables with a row per record, plus those records of result rows."""
-    fate_of_table = {QUARANTINE: Fate.QUARANTINED, DROPPED: Fate.DROPPED}
     unmatched = sum(
-        abs(_count_staged_rows(manifests, suffix) - fates.get(fate, 0))
-        for suffix, fate in fate_of_table.items()
+        abs(_count_staged_rows(manifests, suffix) - sum(fates.get(fate, 0) for fate in own))
+        for suffix, own in FATES_OF_TABLE.items()
         if suffix in plan.tables
     )
     record_count = sum(file.records for manifest in manifests for file in manifest.files.get(WINDOWS, ()))

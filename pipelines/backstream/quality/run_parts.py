@@ -14,7 +14,8 @@ from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from backstream.eventtime.duplicates import RecordGap
 from backstream.eventtime.instants import DAY_MS, epoch_ms, instant_ms, instant_text
-from backstream.eventtime.records import Fate
+from backstream.eventtime.records import UNDECIDED, Fate
+from backstream.quality.audit_frame import FATES_OF_TABLE
 from backstream.quality.evidence import RunEvidence
 from backstream.quality.gx_adapter import ExpectationResult
 from backstream.quality.row_texts import expected_and_found
@@ -23,13 +24,12 @@ from backstream.quality.window_rows import count_windows, cut_by_day, first_wind
 from backstream.runs.input_files import EQUAL_TO
 from backstream.runs.manifest import Manifest
 from backstream.runs.plan import Chunk, Plan
-from backstream.runs.table_schemas import DROPPED, QUARANTINE, WINDOWS
+from backstream.runs.table_schemas import WINDOWS
 from backstream.text import count_of, share_text
 
 Row = dict[str, Any]
 """The names of a failing row, and its texts `expected` and `found`."""
 
-_FATE_OF_TABLE = {QUARANTINE: Fate.QUARANTINED, DROPPED: Fate.DROPPED}
 _MAX_FAILING_ROWS = 20
 """The maximum number of failing rows that a check keeps; reports join adjacent windows and show ten."""
 _NAME_COLUMNS = {
@@ -136,6 +136,11 @@ def _duplicates(parts: RunParts, _: Mapping[str, Any]) -> Iterator[Row]:
     yield from _chunks_by_fate(parts, Fate.DUPLICATE, "duplicate")
 
 
+def _undecided_records(parts: RunParts, _: Mapping[str, Any]) -> Iterator[Row]:
+    for fate in UNDECIDED:
+        yield from _chunks_by_fate(parts, fate, fate.replace("_", " and "))
+
+
 def _chunks_by_fate(parts: RunParts, fate: Fate, word: str) -> Iterator[Row]:
     """Yield source partitions of chunks with records of a fate, those with most records first."""
     counts = [
@@ -181,9 +186,9 @@ def _repeated_positions(parts: RunParts, _: Mapping[str, Any]) -> Iterator[Row]:
 def _unmatched_rows(parts: RunParts, _: Mapping[str, Any]) -> Iterator[Row]:
     """Yield the tables of chunks that lack records, then the windows whose rows lack records."""
     for chunk, manifest in parts.chunks():
-        for suffix, fate in _FATE_OF_TABLE.items():
+        for suffix, own in FATES_OF_TABLE.items():
             staged = sum(file.rows for file in manifest.files.get(suffix, ()))
-            records = sum(fates.get(fate, 0) for fates in manifest.fates.values())
+            records = sum(fates.get(fate, 0) for fates in manifest.fates.values() for fate in own)
             if suffix in parts.plan.tables and staged != records:
                 expected = f"{count_of(records, 'row')} in table {suffix}"
                 yield _chunk(chunk) | {"expected": expected, "found": f"{staged:,}"}
@@ -271,6 +276,7 @@ _SEARCHES: Mapping[str, Callable[[RunParts, Mapping[str, Any]], Iterator[Row]]] 
     "quarantined_ratio": _unreadable_records,
     "inexact_ratio": _inexact_numbers,
     "duplicate_ratio": _duplicates,
+    "undecided_ratio": _undecided_records,
     "without_id_ratio": _chunks_by_gap(RecordGap.NO_ID),
     "records_with_empty_id": _chunks_by_gap(RecordGap.EMPTY_ID),
     "records_without_key": _chunks_by_gap(RecordGap.NO_KEY),

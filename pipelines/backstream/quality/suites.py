@@ -89,6 +89,8 @@ PARAMETERS = {
     "implausible_ratio_fail": "implausible_ratio.fail",
     "duplicate_ratio_warn": "duplicate_ratio.warn",
     "duplicate_ratio_fail": "duplicate_ratio.fail",
+    "undecided_ratio_warn": "undecided_ratio.warn",
+    "undecided_ratio_fail": "undecided_ratio.fail",
     "without_id_ratio_warn": "without_id_ratio.warn",
     "without_id_ratio_fail": "without_id_ratio.fail",
     "rows_ratio_fail": "rows_ratio",

@@ -10,7 +10,7 @@ import pandas as pd
 from backstream.definition.model import Definition
 from backstream.definition.result_sections import CumulateWindow, SessionWindow, SlidingWindow, Top
 from backstream.eventtime.instants import duration_text
-from backstream.eventtime.records import Fate
+from backstream.eventtime.records import TIMING_BY_FATE, UNDECIDED, Fate
 from backstream.eventtime.watermark_generators import StrategyKind
 from backstream.eventtime.windows import Cumulate, Sliding
 from backstream.formatting import count_of, count_text, duration_words, minute_text, share_text
@@ -28,6 +28,8 @@ FATE_WORDS = {
     Fate.DROPPED: "dropped",
     Fate.UNASSIGNED: "unassigned",
     Fate.FILTERED: "filtered",
+    Fate.UNDECIDED_COUNTED: "undecided, counted",
+    Fate.UNDECIDED_DROPPED: "undecided, dropped",
     Fate.DUPLICATE: "duplicate",
     Fate.QUARANTINED: "quarantined",
     Fate.HALO: "halo",
@@ -170,7 +172,7 @@ def account_records(
 
 
 def _accounting_row(name: str, counts: dict[str, int], held: dict[str, int] | None) -> ReconciledRow:
-    in_windows = sum(counts.get(fate, 0) for fate in (Fate.ON_TIME, Fate.LATE, Fate.DROPPED))
+    in_windows = sum(counts.get(fate, 0) for fate in TIMING_BY_FATE)
     fates = tuple(counts.get(fate, 0) for fate in FATES)
     return ReconciledRow(name, fates, in_windows, None if held is None else held.get(name, 0))
 
@@ -206,6 +208,15 @@ def list_chunk_rows(plan: Plan, manifests: Sequence[Manifest]) -> tuple[ChunkRow
 def sort_by_severity(audit: Audit) -> tuple[Check, ...]:
     """Return the checks by severity of their outcome, then in the order of their suite."""
     return tuple(sorted(audit.checks, key=lambda check: _SEVERITY_ORDER.index(check.outcome)))
+
+
+def fate_columns(total: ReconciledRow) -> tuple[tuple[int, str], ...]:
+    """Return place and name of each fate in the table; records are undecided only in replays of a job."""
+    return tuple(
+        (place, FATE_WORDS[fate])
+        for place, fate in enumerate(FATES)
+        if total.fates[place] or fate not in UNDECIDED
+    )
 
 
 def fate_shares(total: ReconciledRow) -> tuple[tuple[str, int, str], ...]:

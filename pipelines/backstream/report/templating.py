@@ -55,7 +55,7 @@ def template_environment() -> jinja2.Environment:
         "ago": formatting.ago_text,
         "deviation": formatting.deviation_text,
         "span_of": lambda since_ms, until_ms: completeness_map.range_words(Interval(since_ms, until_ms)),
-        "fates": [(str(fate), figures.FATE_WORDS[fate]) for fate in figures.FATES],
+        "fate_columns": figures.fate_columns,
         "aggregates": figures.aggregate_texts,
         "window_text": figures.window_text,
         "accounting_text": figures.accounting_text,

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from backstream.chunks.lateness import resolve_lateness, resolve_process_lateness
 from backstream.definition.model import Definition
-from backstream.eventtime.records import Fate
+from backstream.eventtime.records import SIDE_OUTPUT, Fate
 from backstream.eventtime.windows import Session
 from backstream.runs.table_schemas import (
     DROPPED,
@@ -117,7 +117,7 @@ def _record_frames(
         yield QUARANTINE, load_quarantine(group)
     if not group.is_replay:
         return
-    if Fate.DROPPED in fates:
+    if fates & {*SIDE_OUTPUT}:
         yield DROPPED, results.dropped_events(records)
     if FIRINGS in group.plan.tables:
         yield FIRINGS, firing_rows(group, results, records)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
@@ -74,6 +74,12 @@ class BatchLookup:
                 f"the logs do not have the files that source {self.source} read; only a checkpoint has them"
                 f" ({self.batch_log.place})\n\nhint: name it as watermark.checkpoint"
             )
+        for key, kind in (("reservoirId", "a Delta table"), ("snapshot_id", "an Iceberg table")):
+            if key in end:
+                return (
+                    f"source {self.source} is {kind}: its offsets do not name the files that a batch read, so only"
+                    f" files and Kafka can be replayed ({self.batch_log.place})"
+                )
         return (
             f"source {self.source} has an offset of another kind: {json.dumps(dict(end))[:200]}; known are"
             f" those of files and of Kafka ({self.batch_log.place})"
@@ -118,29 +124,82 @@ def _own_number(end: Offset) -> int:
     return value if isinstance(value, int) else -1
 
 
+_Parts = tuple[str, ...]
+_Move = tuple[_Parts, _Parts]
+"""What is before the equal end of a path, and of the file of a log."""
+
+
 def _match_paths(paths: Sequence[str], files: Sequence[str]) -> dict[str, str]:
-    """Return the file of the log for each path that has one; it belongs to the path that shares most with it."""
-    by_name: dict[str, list[tuple[str, list[str]]]] = defaultdict(list)
-    for file in files:
-        parts = unquote(file).split("/")
-        by_name[parts[-1]].append((file, parts))
-    best: dict[str, tuple[int, list[str]]] = {}
-    for path in paths:
-        own = path.split("/")
-        shared = [(_count_shared(own, parts), file) for file, parts in by_name.get(own[-1], ())]
-        if not shared:
-            continue
-        length, file = max(shared)
-        longest, rivals = best.get(file, (0, []))
-        if length > longest:
-            best[file] = (length, [path])
-        elif length == longest:
-            rivals.append(path)
-    for file, (_, rivals) in best.items():
-        if len(rivals) > 1:
-            msg = f"two files of the source may be {file} of the job's checkpoint: {rivals[0]} and {rivals[1]}"
+    """Return the file of the log for each path that has one: the pairs with the longest equal ends.
+
+    If several files were moved from one folder to another, a file in it is no other one of that folder.
+    """
+    own = {tuple(path.split("/")): path for path in paths}
+    logged = {tuple(unquote(file).split("/")): file for file in files}
+    candidates = list(_list_candidates([*own], [*logged], 0))
+    pairs = [(left[0], right[0]) for left, right in candidates if len(left) == len(right) == 1]
+    counts = Counter(_move_of(*pair) for pair in pairs)
+    moves = {move for move, count in counts.items() if count > 1}
+    found: dict[str, str] = {}
+    for left, right in candidates:
+        fitting = [(one, two) for one in left for two in right if not _is_other(one, two, moves)]
+        if len(fitting) > 1:
+            ones, twos = ([*dict.fromkeys(each)] for each in zip(*fitting, strict=True))
+            shown = [_named([own[one] for one in ones]), _named([logged[two] for two in twos])]
+            msg = (
+                f"{shown[0]} of the source may be {shown[1]} of the job's checkpoint: their paths end alike\n\n"
+                "hint: leave the files of the source in folders with the names that they had for the job"
+            )
             raise SpecError(msg)
-    return {rivals[0]: file for file, (_, rivals) in best.items()}
+        found |= {own[one]: logged[two] for one, two in fitting}
+    return {path: found[path] for path in paths if path in found}
+
+
+def _list_candidates(
+    paths: list[_Parts], files: list[_Parts], depth: int
+) -> Iterator[tuple[list[_Parts], list[_Parts]]]:
+    """Yield paths with the files that have the same names at the end, the most names first.
+
+    Those that have more names in common with others are left out.
+    """
+    if not paths or not files:
+        return
+    if depth and len(paths) == len(files) == 1:
+        yield [*paths], [*files]
+        paths.clear()
+        files.clear()
+        return
+    by_name: tuple[dict[str | None, list[_Parts]], ...] = ({}, {})
+    for groups, whole in zip(by_name, (paths, files), strict=True):
+        for parts in whole:
+            groups.setdefault(parts[-depth - 1] if depth < len(parts) else None, []).append(parts)
+        whole.clear()
+    for name in [name for name in by_name[0] if name is not None and name in by_name[1]]:
+        yield from _list_candidates(by_name[0][name], by_name[1][name], depth + 1)
+    for groups, whole in zip(by_name, (paths, files), strict=True):
+        whole += [parts for group in groups.values() for parts in group]
+    if depth and paths and files:
+        yield [*paths], [*files]
+        paths.clear()
+        files.clear()
+
+
+def _move_of(path: _Parts, file: _Parts) -> _Move:
+    count = _count_shared(path, file)
+    return path[: len(path) - count], file[: len(file) - count]
+
+
+def _is_other(path: _Parts, file: _Parts, moves: Collection[_Move]) -> bool:
+    """Return whether a path is below the new folder of a move, and a file below its old one as another file."""
+    own = _move_of(path, file)
+    if own in moves:
+        return False
+    return any(all(move) and path[: len(move[0])] == move[0] and file[: len(move[1])] == move[1] for move in moves)
+
+
+def _named(paths: Sequence[str]) -> str:
+    """Return one path, or the first two of several."""
+    return paths[0] if len(paths) == 1 else f"{paths[0]} and {paths[1]}"
 
 
 def count_equal_names(path: str, file: str) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 from array import array
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -32,7 +32,7 @@ from backstream.structured_streaming.late_records import LateBy, Undecided
 
 Longs = npt.NDArray[np.int64]
 
-_COLUMNS = ("batch", "watermark_ms", "arrival_ms", "is_after_gap", "records")
+_COLUMNS = ("batch", "watermark_ms", "arrival_ms", "is_after_gap", "records", "is_empty", "is_restart")
 _CLOCK, _SOURCES = b"backstream.clock", b"backstream.sources"
 
 
@@ -58,7 +58,9 @@ class BatchTable:
     `arrival_ms` is when a batch began. It ascends strictly: a batch that seems to begin before the one before it
     gets the next millisecond. `clock` names these times: tables with the same clock have the same time of a batch.
     `is_after_gap`: batches before it are unknown, and may have read records. `records` is the number of records
-    that it has read, -1 if no log has it. `sources` is the number of sources that the query reads.
+    that it has read, -1 if no log has it. `is_empty`: it ended where the one before it ended. `is_restart`: by the
+    reports, another start of the query ran it than the one before it. `sources` is the number of sources that the
+    query reads.
     """
 
     number: Longs
@@ -66,6 +68,8 @@ class BatchTable:
     arrival_ms: Longs
     is_after_gap: npt.NDArray[np.bool_]
     records: Longs
+    is_empty: npt.NDArray[np.bool_]
+    is_restart: npt.NDArray[np.bool_]
     clock: str
     sources: int = 1
 
@@ -75,11 +79,13 @@ class BatchTable:
         number = np.array([batch.number for batch in log.batches], dtype=np.int64)
         watermark_ms = np.array([batch.watermark_ms for batch in log.batches], dtype=np.int64)
         began_ms = np.array([batch.began_ms for batch in log.batches], dtype=np.int64)
-        is_after_gap = np.array(_list_gaps(log), dtype=bool)
+        is_after_gap = np.array(_list_flags(log, _is_after_gap), dtype=bool)
         counts = [-1 if batch.records is None else batch.records for batch in log.batches]
         records = np.array(counts, dtype=np.int64)
-        clock = uuid.uuid4().hex[:12]
-        own = cls(number, watermark_ms, _ascend(began_ms), is_after_gap, records, clock, len(log.source_names))
+        is_empty, is_restart = (np.array(_list_flags(log, has), dtype=bool) for has in (_is_empty, _is_restart))
+        clock, arrival_ms = uuid.uuid4().hex[:12], _ascend(began_ms)
+        flags = is_empty, is_restart
+        own = cls(number, watermark_ms, arrival_ms, is_after_gap, records, *flags, clock, len(log.source_names))
         return (former and own._with_times_of(former)) or own
 
     @property
@@ -104,7 +110,10 @@ class BatchTable:
         values_ms = np.concatenate([[-1], self.watermark_ms - 1])  # before its first batch, a job has 1970
         is_rise = np.diff(np.maximum.accumulate(values_ms), prepend=-2) > 0
         columns = at_ms[is_rise], values_ms[is_rise], np.append(self.arrival_ms, self.after_last_ms)
-        return GivenWatermarks(*(array("q", column.tolist()) for column in columns))
+        ends_ms = self.undecided_ends() if undecided else {}
+        times_ms = self.arrival_ms[np.searchsorted(self.number, list(ends_ms))].tolist()
+        undecided_by_time = dict(zip(times_ms, ends_ms.values(), strict=True))
+        return GivenWatermarks(*(array("q", column.tolist()) for column in columns), undecided_by_time)
 
     def undecided_ends(self) -> dict[int, Interval]:
         """Return, by batch after a gap, the ends of the windows for which its records may be undecided.
@@ -179,7 +188,8 @@ class BatchTable:
 
     @property
     def _columns(self) -> tuple[npt.NDArray[Any], ...]:
-        return self.number, self.watermark_ms, self.arrival_ms, self.is_after_gap, self.records
+        flags = self.is_empty, self.is_restart
+        return self.number, self.watermark_ms, self.arrival_ms, self.is_after_gap, self.records, *flags
 
     def _with_times_of(self, former: BatchTable) -> BatchTable | None:
         """Return this table with the times of another one; None if new batches do not fit between them."""
@@ -199,10 +209,24 @@ class BatchTable:
         return replace(self, arrival_ms=ascending_ms, clock=former.clock)
 
 
-def _list_gaps(log: BatchLog) -> list[bool]:
-    """Return for each batch whether batches before it are unknown that may have read records."""
-    pairs = pairwise([Batch(-1, 0, {}), *log.batches])
-    return [two.number > one.number + 1 and dict(two.ends) != dict(one.ends) for one, two in pairs]
+def _list_flags(log: BatchLog, has: Callable[[Batch, Batch], bool]) -> list[bool]:
+    """Return for each batch whether it has a property, by the known batch before it."""
+    return [has(one, two) for one, two in pairwise([Batch(-1, 0, {}), *log.batches])]
+
+
+def _is_after_gap(one: Batch, two: Batch) -> bool:
+    """Return whether batches between two known ones may have read records."""
+    return two.number > one.number + 1 and two.ends != one.ends
+
+
+def _is_empty(one: Batch, two: Batch) -> bool:
+    """Return whether a batch had no data; Spark ran it to emit windows."""
+    return two.ends == one.ends
+
+
+def _is_restart(one: Batch, two: Batch) -> bool:
+    """Return whether the query was started again before a batch; only reports show it."""
+    return None not in (one.start_id, two.start_id) and one.start_id != two.start_id
 
 
 def _ascend(times_ms: Longs) -> Longs:
@@ -222,9 +246,11 @@ def load_batches(location: str) -> BatchTable:
     with explain_reading(location), Stores.from_environment().open_file(location) as file:
         table = pq.read_table(pa.BufferReader(file.read()))
     metadata: Mapping[bytes, bytes] = table.schema.metadata
-    number, watermark_ms, arrival_ms, is_after_gap, records = (table[name].to_numpy() for name in _COLUMNS)
     clock, sources = metadata[_CLOCK].decode(), int(metadata[_SOURCES])
-    return BatchTable(number, watermark_ms, arrival_ms, is_after_gap, records, clock, sources)
+    number, watermark_ms, arrival_ms, *flags = (table[name].to_numpy() for name in _COLUMNS)
+    is_after_gap, records, is_empty, is_restart = flags
+    own = number, watermark_ms, arrival_ms, is_after_gap, records, is_empty, is_restart
+    return BatchTable(*own, clock, sources)
 
 
 @lru_cache(maxsize=8)

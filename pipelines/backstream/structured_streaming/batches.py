@@ -32,6 +32,7 @@ class Batch:
         is_finished: whether the batch is known to have ended.
         began_ms: the clock when it was planned, in milliseconds since 1970; 0 if it is not known.
         records: the number of records that it read from all sources; None if only a checkpoint has the batch.
+        start_id: the id of the start of the query that ran it; None if only a checkpoint has the batch.
     """
 
     number: int
@@ -41,6 +42,7 @@ class Batch:
     is_finished: bool = True
     began_ms: int = 0
     records: int | None = None
+    start_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +134,15 @@ def _merge_batch(one: Batch, place: str, two: Batch, other_place: str) -> Batch:
             raise SpecError(msg)
     next_ms = one.next_watermark_ms if two.next_watermark_ms is None else two.next_watermark_ms
     is_finished, began_ms = one.is_finished or two.is_finished, one.began_ms or two.began_ms
-    records = two.records if one.records is None else one.records
-    return replace(one, next_watermark_ms=next_ms, is_finished=is_finished, began_ms=began_ms, records=records)
+    records, start_id = two.records if one.records is None else one.records, one.start_id or two.start_id
+    return replace(
+        one,
+        next_watermark_ms=next_ms,
+        is_finished=is_finished,
+        began_ms=began_ms,
+        records=records,
+        start_id=start_id,
+    )
 
 
 _WORDS = {

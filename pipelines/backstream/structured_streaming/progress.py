@@ -138,7 +138,8 @@ def _parse_report(report: Mapping[str, Any]) -> Batch:
     known = {name: end for name, end in ends.items() if end is not None}
     counts = [source.get("numInputRows") for source in report["sources"]]  # an event log has no sum of them
     records = sum(counts) if all(isinstance(count, int) for count in counts) else None
-    return Batch(report["batchId"], watermark_ms, known, began_ms=began_ms, records=records)
+    start_id = report.get("runId")
+    return Batch(report["batchId"], watermark_ms, known, began_ms=began_ms, records=records, start_id=start_id)
 
 
 def _parse_end(end: Any) -> Offset | None:

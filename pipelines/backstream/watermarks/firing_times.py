@@ -15,8 +15,8 @@ the memory grows with the records, and not with the windows that are possible.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -133,6 +133,8 @@ class FiringTimes:
     cleaned_up: ArrivalPositions
     fires_at_end: bool = True
     """+inf at the end of input fires the windows that no watermark reached; else they stay open."""
+    undecided: Mapping[int, range] = field(default_factory=dict)
+    """By arrival time, the windows for which lost logs would show whether records of that time are late."""
 
     @classmethod
     def from_timeline(
@@ -182,7 +184,17 @@ class FiringTimes:
             self.fired.part(part),
             self.cleaned_up.part(part),
             self.fires_at_end,
+            self.undecided,
         )
+
+    def with_undecided(self, ends_ms: Mapping[int, Interval]) -> FiringTimes:
+        """Return the same with the windows of undecided records; their ends are given by arrival time."""
+        # The first records of the grid are in windows before it, too: these have numbers below 0.
+        before, grid = self.grid.window.size_ms // self.grid.step_ms, self.grid
+        wider = replace(grid, first_end_ms=grid.first_end_ms - before * grid.step_ms, count=grid.count + before)
+        found = {arrival_ms: wider.find_numbers(each) for arrival_ms, each in ends_ms.items()}
+        numbers = {at_ms: range(each.start - before, each.stop - before) for at_ms, each in found.items() if each}
+        return replace(self, undecided=numbers)
 
 
 def _list_stretches(

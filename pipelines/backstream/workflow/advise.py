@@ -185,7 +185,7 @@ def _fixed_window(definition: Definition, place: str) -> FixedWindow:
     if definition.watermark.job_logs:
         msg = (
             f"cannot advise on {definition.name}: it replays a job of Structured Streaming ({place})\n"
-            "  with another delay, the job would have had other batches"
+            "  with another delay or an outage, the job would have had other batches, and no log shows which"
         )
         raise SpecError(msg)
     if definition.time is not TimeKind.EVENT:

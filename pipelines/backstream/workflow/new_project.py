@@ -38,7 +38,7 @@ _SUITE = {
     "expectations": [],
 }
 _DAG_FILE = '''\
-"""Three DAGs per definition of this project."""
+"""The DAGs of each definition of this project."""
 
 {import_path}from backstream.airflow import backfill_dags
 
@@ -57,7 +57,7 @@ $ backstream check orders --sample 1000
 $ backstream run orders --since 2026-01-01 --until 2026-01-08
 ```
 
-`dags/backfills.py` makes three DAGs per definition. Add the folder of this project to Airflow as a DAG
+`dags/backfills.py` makes the DAGs of each definition. Add the folder of this project to Airflow as a DAG
 bundle, or put it into the folder of DAGs.
 """
 _NEEDED_BY_AIRFLOW = {

@@ -133,7 +133,7 @@ def _fate_lines(manifests: Sequence[Manifest]) -> list[str]:
 
 
 def _fate_line(name: str, counts: Mapping[str, int], fates: Sequence[Fate]) -> str:
-    cells = [f"{counts.get(fate, 0):>11,}" for fate in fates]
+    cells = [f"{counts.get(fate, 0):>{max(11, len(fate))},}" for fate in fates]
     return " ".join([name, f"{sum(counts.values()):>11,}", "=", *cells])
 
 

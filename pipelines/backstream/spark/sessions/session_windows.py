@@ -14,7 +14,7 @@ from backstream.chunks.lateness import load_timeline
 from backstream.definition.aggregates import spark_aggregates
 from backstream.eventtime.instants import MIN_MS
 from backstream.eventtime.intervals import Interval
-from backstream.eventtime.records import Fate
+from backstream.eventtime.records import TIMING_BY_FATE, Fate
 from backstream.eventtime.windows import Session
 from backstream.native.sessions.arrow_replay import LAST
 from backstream.native.sessions.halo import mirror, search_halo
@@ -28,7 +28,7 @@ from backstream.spark.source import IS_FILTERED, REASON, count_gaps, fate_outsid
 from backstream.spark.watermarks.join import add_watermarks
 from backstream.spark.windows import aggregation
 from backstream.spark.windows.aggregation import WINDOW
-from backstream.spark.windows.fate_counts import IN_A_WINDOW, FateCounts, count_fates
+from backstream.spark.windows.fate_counts import FateCounts, count_fates
 from backstream.watermarks.local_times import localize_watermarks
 from backstream.watermarks.timeline import WatermarkTimeline
 
@@ -116,7 +116,7 @@ class SessionWindows:
 
         In a recompute, call this after the sessions are staged: their computation counts the unowned records.
         """
-        in_sessions = counts.rows.where(F.col("fate").isin(*IN_A_WINDOW))
+        in_sessions = counts.rows.where(F.col("fate").isin(*TIMING_BY_FATE))
         if self.work.is_replay:
             in_sessions = in_sessions.where(_IS_OWNED)
         ((count,),) = in_sessions.agg(F.coalesce(F.sum("events"), F.lit(0))).collect()

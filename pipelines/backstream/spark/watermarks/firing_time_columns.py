@@ -10,13 +10,14 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backstream.eventtime.instants import MAX_MS
 from backstream.spark.schemas import (
     ARRIVAL_ORDER,
     IntervalColumns,
+    Step,
     int64_literal,
     integer_quotient,
     plan_literals,
@@ -93,6 +94,24 @@ class FiringTimeColumns:
     def is_cleaned_up(self, number: Column, position: Sequence[Column] | None = None) -> Column:
         """Return whether the window's state was removed before the record arrived; null outside of the grid."""
         return self._is_after("cleaned_up", number, position)
+
+    def add_undecided(self, first: Column, last: Column) -> Step:
+        """Add `is_undecided`: lost logs would show if the record is late for a window, from `first` to `last`."""
+        windows = pa.table(
+            {
+                "undecided_ms": pa.array(self.values.undecided, pa.int64()),
+                "windows": [{"start": each.start, "stop": each.stop} for each in self.values.undecided.values()],
+            }
+        )
+        by_arrival = F.broadcast(self._spark.createDataFrame(windows))
+        is_undecided = (last >= F.col("windows.start")) & (first < F.col("windows.stop"))
+
+        def step(events: DataFrame) -> DataFrame:
+            joined = events.join(by_arrival, F.col("arrival_time_ms") == F.col("undecided_ms"), "left")
+            marked = joined.withColumn("is_undecided", F.coalesce(is_undecided, F.expr("false")))
+            return marked.drop("undecided_ms", "windows")
+
+        return step
 
     def ever_fires(self, number: Column) -> Column:
         """Return whether the window fires at all: always, unless the stream has no end."""

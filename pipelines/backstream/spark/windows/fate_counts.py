@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from backstream.eventtime.duplicates import RecordGap
-from backstream.eventtime.records import Fate
+from backstream.eventtime.records import SIDE_OUTPUT, TIMING_BY_FATE, Fate
 from backstream.eventtime.windows import FixedWindow, Sliding, Tumbling
 from backstream.native.fate_counts import ChunkCounts
 from backstream.spark.chunk_group import CHUNK
@@ -21,8 +21,6 @@ from backstream.spark.watermarks.firing_time_columns import FiringTimeColumns
 from backstream.spark.windows.aggregation import WINDOW
 from backstream.spark.windows.assignment import assign_windows, latest_window_start
 from backstream.spark.windows.fates import EXPIRED, SLICE, add_slices, late_columns, timing_column
-
-IN_A_WINDOW = (Fate.ON_TIME, Fate.LATE, Fate.DROPPED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +50,7 @@ class FateCounts:
         return int(count)
 
     def _in_windows(self, window: FixedWindow) -> DataFrame:
-        accepted_or_dropped = self.rows.where(F.col("fate").isin(*IN_A_WINDOW))
+        accepted_or_dropped = self.rows.where(F.col("fate").isin(*TIMING_BY_FATE))
         return accepted_or_dropped.transform(assign_windows(window))
 
     def metrics(self) -> DataFrame:
@@ -61,10 +59,13 @@ class FateCounts:
         `events = on_time + late + dropped + expired`. An `expired` event was accepted by a later window only.
         """
         in_windows = self._in_windows(self.cells)
-        timing = F.col("fate") if isinstance(self.cells, Tumbling) else timing_column(self.firing_times)
+        timing = timing_column(self.firing_times)
+        if isinstance(self.cells, Tumbling):
+            own = (F.when(F.col("fate") == F.lit(fate), F.lit(own)) for fate, own in TIMING_BY_FATE.items())
+            timing = F.coalesce(*own)
         owned = in_windows.where(self.owned.hold(F.col("window_start_ms"))).withColumn("timing", timing)
         is_too_late = F.col("timing").isin(EXPIRED, Fate.DROPPED)
-        is_dropped = F.col("fate") == F.lit(Fate.DROPPED)
+        is_dropped = F.col("fate").isin(*SIDE_OUTPUT)
         counts = {
             "events": F.expr("true"),
             "on_time": F.col("timing") == F.lit(Fate.ON_TIME),

@@ -41,6 +41,16 @@ def timing_of(is_fired: Column, is_cleaned_up: Column, after_cleanup: str) -> Co
     return F.when(is_fired, late).otherwise(F.lit(Fate.ON_TIME))
 
 
+def undecided_fate(timing: Column) -> Column:
+    """Return the fate of a record by its timing and `is_undecided`."""
+    return (
+        F.when(~F.col("is_undecided"), timing)
+        .when(timing == F.lit(Fate.ON_TIME), F.lit(Fate.UNDECIDED_COUNTED))
+        .when(timing == F.lit(Fate.DROPPED), F.lit(Fate.UNDECIDED_DROPPED))
+        .otherwise(timing)
+    )
+
+
 def fate_in_gap(allowed_lateness_ms: Column) -> Column:
     """Return the fate of a record without a window, from `event_time_ms` and `watermark_ms`.
 

@@ -14,7 +14,7 @@ from backstream.definition.aggregates import spark_aggregates
 from backstream.definition.columns import payload_columns
 from backstream.eventtime.instants import MIN_MS
 from backstream.eventtime.intervals import Interval
-from backstream.eventtime.records import Fate
+from backstream.eventtime.records import SIDE_OUTPUT, Fate
 from backstream.eventtime.windows import FixedWindow
 from backstream.runs.table_schemas import RECORD_COUNT
 from backstream.spark import chunk_group as reading
@@ -29,7 +29,7 @@ from backstream.spark.windows import aggregation
 from backstream.spark.windows.aggregation import WINDOW, AggregationRequest, DataProfile
 from backstream.spark.windows.assignment import assign_windows, latest_window_start
 from backstream.spark.windows.fate_counts import FateCounts, count_fates
-from backstream.spark.windows.fates import EXPIRED, fate_in_gap, timing_of
+from backstream.spark.windows.fates import EXPIRED, fate_in_gap, timing_of, undecided_fate, window_end_columns
 from backstream.watermarks.firing_times import WindowGrid
 
 
@@ -51,8 +51,12 @@ class FixedWindows:
         records = reading.load_records(self.work, Interval(start_ms, self.work.halo_end_ms))
         if lateness is not None and lateness.timeline is not None and self.window.has_gaps:
             records = records.transform(add_watermarks(self.work.spark, lateness.timeline, self.work.clock))
+        if lateness is not None and lateness.firing_times.undecided:
+            first_ms, last_ms = window_end_columns(self.window, F.col("event_time_ms"))
+            numbers = map(self._firing_times.grid.number, (first_ms, last_ms))
+            records = records.transform(self._firing_times.add_undecided(*numbers))
         fate = self._fate()
-        return records.transform(lambda events: events.withColumn("fate", fate))
+        return records.transform(lambda events: events.withColumn("fate", fate).drop("is_undecided"))
 
     def counts(self, records: DataFrame) -> FateCounts:
         """Return the fates and metrics."""
@@ -144,7 +148,7 @@ class FixedWindows:
         `cleaned_up_at` is when the state of their last window was removed.
         """
         start_ms, end_ms = latest_window_start(self.window)
-        dropped = records.where((F.col("fate") == F.lit(Fate.DROPPED)) & self.work.owned_interval.hold(start_ms))
+        dropped = records.where(F.col("fate").isin(*SIDE_OUTPUT) & self.work.owned_interval.hold(start_ms))
         firing_times = self._firing_times
         return dropped.withColumn("cleaned_up_at", firing_times.cleaned_up_at(firing_times.grid.number(end_ms)))
 
@@ -161,6 +165,7 @@ class FixedWindows:
             firing_times = self._firing_times
             number = firing_times.grid.number(end_ms)
             fate = timing_of(firing_times.is_fired(number), firing_times.is_cleaned_up(number), Fate.DROPPED)
+            fate = undecided_fate(fate) if firing_times.values.undecided else fate
         if self.window.has_gaps:
             fate = F.when(F.col("event_time_ms") >= end_ms, self._fate_in_gap()).otherwise(fate)
         return fate_outside_windows(fate)

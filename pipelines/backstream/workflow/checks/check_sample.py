@@ -65,6 +65,7 @@ class CheckedSample:
 
     `without_id` counts the records that have no id, if the definition removes duplicates.
     `fates` counts the records by their fate in a replay of the sample; empty without arrival times.
+    `watermarks` names the watermarks of that replay.
     `max_quarantined` is the share of unreadable records above which a run is not published.
     `inexact` are the numbers that a declared type cannot hold, and `max_inexact` is the same limit for them.
     `implausible` are the times of the read files that are far from all others.
@@ -79,6 +80,7 @@ class CheckedSample:
     windows: int
     rows: pa.Table
     fates: Mapping[str, int]
+    watermarks: str
     max_quarantined: float
     max_inexact: float
     note: str = ""
@@ -201,6 +203,9 @@ def _examine(
         len({pane.window for pane in panes}),
         rows,
         fates,
+        "with the watermarks of the job"
+        if definition.watermark.job_logs
+        else "as if the sample were the whole stream",
         definition.quality.quarantined_ratio.fail,
         definition.quality.inexact_ratio.fail,
         note,

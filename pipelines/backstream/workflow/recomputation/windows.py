@@ -21,6 +21,12 @@ from backstream.workflow.recomputation.values import aggregate_values
 
 _EXPIRED = "expired"
 """The fate of a record that this window no longer accepted, although a later window did."""
+_UNDECIDED = {
+    Fate.ON_TIME.value: Fate.UNDECIDED_COUNTED.value,
+    Fate.DROPPED.value: Fate.UNDECIDED_DROPPED.value,
+    _EXPIRED: Fate.UNDECIDED_DROPPED.value,
+}
+"""The fate in a window by that of a record in the replay, if lost logs would show whether it was late there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +235,10 @@ def _recompute(
         for pane in panes
     ]
     fates = _fates(results, panes, target, counted, records)
+    given = raw.definition.emission.strategy.given if replay else None
+    for number, record in enumerate(records):
+        if given and given.is_undecided(record.arrival_ms, target.window.end_ms):
+            fates[number] = _UNDECIDED.get(fates[number], fates[number])
     met_ms = (
         [None] * len(records)
         if replay is None
