@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 STARTED = """\
 import sys
@@ -41,3 +44,10 @@ def test_only_the_warnings_that_each_java_of_spark_writes_are_left_out() -> None
         "OpenJDK 64-Bit Server VM warning: out of memory",
         "no end of line, WARNING: not at its start",
     ]
+
+
+def test_java_is_asked_once_for_a_method_that_sql_functions_call(spark: SparkSession) -> None:
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - the classes that PySpark uses
+
+    assert jvm.functions.col is jvm.functions.col
+    assert jvm.PythonUtils.toSeq is jvm.PythonUtils.toSeq

@@ -10,8 +10,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
+from typing import Any
 from zipfile import ZipFile
 
+from py4j.java_gateway import JavaMember
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
@@ -141,14 +143,28 @@ def _get_or_create(builder: SparkSession.Builder, settings: Mapping[str, str]) -
     return session
 
 
-def _keep_classes(session: SparkSession) -> None:
-    """Keep the Java classes that PySpark looks up at each call of a SQL function.
+class _KeptClass:
+    """A Java class whose methods are looked up once: at each lookup, Java copies all methods of the class."""
 
-    A lookup makes Java search all its jars, once per package that PySpark imports. A replay has some 700 of them.
+    def __init__(self, java_class: Any) -> None:
+        self._java_class = java_class
+
+    def __getattr__(self, name: str) -> Any:
+        member = getattr(self._java_class, name)
+        if isinstance(member, JavaMember):
+            setattr(self, name, member)
+        return member
+
+
+def _keep_classes(session: SparkSession) -> None:
+    """Keep the Java classes that PySpark looks up at each call of a SQL function, and their methods.
+
+    A lookup makes Java search all its jars, once per package that PySpark imports. A replay has 1,000 lookups.
     """
     jvm = session.sparkContext._jvm  # noqa: SLF001 - the only way to the classes
     for name in _LOOKED_UP_CLASSES:
-        setattr(jvm, name, getattr(jvm, name))
+        if not isinstance(kept := getattr(jvm, name), _KeptClass):
+            setattr(jvm, name, _KeptClass(kept))
 
 
 def _silence_trace_loggers(session: SparkSession) -> None:
