@@ -239,8 +239,8 @@ class Session(_InTimeZone):
     """
 
     gap_ms: int
-    emitted_until_ms: int | None = None
     zone: TimeZone | None = None
+    emitted_until_ms: int | None = None
 
     @property
     def per_ms(self) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -94,7 +94,7 @@ def hash_results(manifests: Iterable[Manifest]) -> str:
     return hashlib.sha256("\n".join(map(_digest, contents)).encode()).hexdigest()[:32]
 
 
-def sum_fates(manifests: list[Manifest]) -> dict[str, dict[str, int]]:
+def sum_fates(manifests: Sequence[Manifest]) -> dict[str, dict[str, int]]:
     """Return fates per source partition over all chunks.
 
     `halo` is left out, since the owning chunk counts the record.

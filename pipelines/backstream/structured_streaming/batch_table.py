@@ -110,10 +110,11 @@ class BatchTable:
         values_ms = np.concatenate([[-1], self.watermark_ms - 1])  # before its first batch, a job has 1970
         is_rise = np.diff(np.maximum.accumulate(values_ms), prepend=-2) > 0
         columns = at_ms[is_rise], values_ms[is_rise], np.append(self.arrival_ms, self.after_last_ms)
+        at, watermarks, arrivals = (array("q", column.tolist()) for column in columns)
         ends_ms = self.undecided_ends() if undecided else {}
         times_ms = self.arrival_ms[np.searchsorted(self.number, list(ends_ms))].tolist()
         undecided_by_time = dict(zip(times_ms, ends_ms.values(), strict=True))
-        return GivenWatermarks(*(array("q", column.tolist()) for column in columns), undecided_by_time)
+        return GivenWatermarks(at, watermarks, arrivals, undecided_by_time)
 
     def undecided_ends(self) -> dict[int, Interval]:
         """Return, by batch after a gap, the ends of the windows for which its records may be undecided.

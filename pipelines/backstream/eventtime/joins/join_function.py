@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -41,7 +41,9 @@ def inputs_of(kind: JoinKind, semantics: JoinSemantics) -> Inputs:
     return Inputs.GATE if is_co_group else Inputs.OPERATOR
 
 
-_WINDOWS: Mapping[str, type[WindowSpec]] = {kind.__name__: kind for kind in (Tumbling, Sliding, Cumulate, Session)}
+_WINDOWS: Mapping[str, Callable[..., WindowSpec]] = {
+    kind.__name__: kind for kind in (Tumbling, Sliding, Cumulate, Session)
+}
 
 
 class JoinFunction:

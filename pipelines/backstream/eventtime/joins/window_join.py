@@ -38,8 +38,9 @@ class WindowJoin(JoinRule):
         self.operator.watermark_ms = context.current_watermark_ms
         self.operator.on_record(number, Record(0, record.side, None, record.time_ms))
         for window in self.window.assign(record.time_ms):
-            if window.max_timestamp_ms > context.current_watermark_ms:
-                context.timer_service.register(window.max_timestamp_ms)
+            trigger_ms = self.window.trigger_ms(window.end_ms)
+            if trigger_ms > context.current_watermark_ms:
+                context.timer_service.register(trigger_ms)
             self._register_cleanup(window, context)
         for _ in range(self._count_drops(record)):
             drop_record(context, record)
@@ -71,4 +72,4 @@ class WindowJoin(JoinRule):
             records = [self.records[number] for number in pane.records]
             left, right = ([record for record in records if record.side is side] for side in Side)
             for record, other in self.join_lists(left, right):
-                emit_pair(context, record, other, pane.window.max_timestamp_ms)
+                emit_pair(context, record, other, pane.window.end_ms - 1)
