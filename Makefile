@@ -37,6 +37,7 @@ test-long: ## What repeats a test with other seeds, forms, or stories (ARGS="tes
 	@$(MAKE) --no-print-directory suite MARKS=long
 
 suite: setup
+	@$(java) .venv/bin/python -m tests.class_archive
 	@$(java) $(pytest) -m "$(MARKS)" $(ARGS)
 
 conformance: setup ## All recordings of Flink on the path of a run (ARGS="--engine spark": on Spark)

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
+from tests.class_archive import quick_options
 from tests.lake import store
 from tests.lake.postgres import Server, binaries, running
 from tests.seconds import Seconds
 from xdist.scheduler import LoadFileScheduling
 
-from backstream.spark.java import FIRST_COMPILER
+from backstream.spark.java import OPTIONS_VARIABLE
 from backstream.variables import HEAP_VARIABLE, WAREHOUSE_VARIABLE
 
 SHARED_FOLDERS = ("tests/browser",)
@@ -75,12 +76,9 @@ def small_heap() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def quick_java() -> Iterator[None]:
-    """Each Java has only the first compiler and one thread that collects garbage, since tests have little data.
-
-    The second compiler took a third of the processor time of 16 tests of tests/spark/test_chunks.py.
-    """
+    """Each Java has options for little data, also one that starts without the archive by itself, e.g., a job."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPARK_SUBMIT_OPTS", f"{FIRST_COMPILER} -XX:+UseSerialGC")
+        patch.setenv(OPTIONS_VARIABLE, quick_options())
         yield
 
 

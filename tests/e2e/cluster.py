@@ -22,6 +22,7 @@ from demo.processes import Service
 from demo.settings import CHECKOUT, USER, Spark, free_ports
 from demo.stack import Stack
 from sqlalchemy import make_url
+from tests.class_archive import quick_options
 from tests.e2e.listening import LINEAGE_PATH, Received, listening
 from tests.e2e.questions import can_answer
 from tests.house.compose import commands
@@ -269,7 +270,7 @@ def limit_spark(stack: Stack) -> None:
     limits = {
         "spark.cores.max": "1",
         "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.executor.extraJavaOptions": quick_options(),
     }
     with (stack.place.spark_conf / "spark-defaults.conf").open("a", encoding="utf-8") as file:
         file.writelines(f"{name} {value}\n" for name, value in limits.items())
@@ -319,7 +320,7 @@ def _spark_environment(folder: Path) -> dict[str, str]:
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_WORKER_DIR": str(folder / "work"),
         "SPARK_LOCAL_DIRS": str(folder / "local"),
-        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "SPARK_DAEMON_JAVA_OPTS": quick_options(),
         "PYSPARK_PYTHON": sys.executable,
     }
 

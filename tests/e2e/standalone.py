@@ -14,6 +14,7 @@ import pytest
 from demo.processes import Service
 from demo.settings import CHECKOUT, free_ports
 from tests.chain.submitted import END
+from tests.class_archive import quick_options
 
 from backstream.runs.plan import Plan
 from backstream.spark.session import SMALL_DATA_SETTINGS
@@ -62,7 +63,7 @@ class Cluster:
         """Run jobs as `submit` does, and return the process, which may have been killed."""
         settings = QUICK | {
             "spark.executor.memory": "512m",
-            "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.executor.extraJavaOptions": quick_options(),
             "spark.speculation": "true",
             "spark.default.parallelism": "2",
             "spark.sql.shuffle.partitions": "2",
@@ -98,7 +99,7 @@ def _environment(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_WORKER_DIR": str(folder / "work"),
         "SPARK_LOCAL_DIRS": str(folder / "local"),
-        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "SPARK_DAEMON_JAVA_OPTS": quick_options(),
         "PYSPARK_PYTHON": sys.executable,
     }
 

@@ -55,7 +55,7 @@ PYTEST = ".venv/bin/pytest -n 3 --dist loadfile --no-loadscope-reorder --duratio
 
 
 def test_make_test_prepares_lints_and_runs_the_tests_that_take_seconds() -> None:
-    _, *lines, last = make("--dry-run", "test")
+    _, *lines, archive, last = make("--dry-run", "test")
     assert lines == [
         "bin/setup",
         ".venv/bin/ruff check",
@@ -63,6 +63,7 @@ def test_make_test_prepares_lints_and_runs_the_tests_that_take_seconds() -> None
         ".venv/bin/mypy",
         ".venv/bin/lint-imports --no-logo",
     ]
+    assert archive.split(";")[-1].strip() == ".venv/bin/python -m tests.class_archive"
     assert (
         last.split(";")[-1].strip()
         == f'{PYTEST} -m "not e2e and not slow and not long and not engines and not image"'

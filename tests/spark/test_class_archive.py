@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.class_archive import QUICK_OPTIONS
 
 from backstream.spark.java import (
     QUIET,
@@ -153,7 +154,7 @@ def test_a_folder_with_more_than_settings_stays_on_the_class_path(
 
 def test_java_says_nothing_of_an_archive_that_it_cannot_write(path: Path, tmp_path: Path) -> None:
     (tmp_path / "spark-defaults.conf").write_text("spark.ui.enabled false\n")
-    environment = {"SPARK_SUBMIT_OPTS": f"-XX:ArchiveClassesAtExit={path} {TO_STDERR} {QUIET}"}
+    environment = {"SPARK_SUBMIT_OPTS": f"{QUICK_OPTIONS} -XX:ArchiveClassesAtExit={path} {TO_STDERR} {QUIET}"}
     refused = _session(**environment, SPARK_CONF_DIR=str(tmp_path))
 
     assert refused.stdout.split() == [f"-XX:ArchiveClassesAtExit={path}"]
@@ -172,5 +173,5 @@ def test_java_writes_one_that_the_next_java_starts_with_without_a_word(path: Pat
 
 
 def _session(**changed: str) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if name != "SPARK_SUBMIT_OPTS"} | changed
+    environment = os.environ | {"SPARK_SUBMIT_OPTS": QUICK_OPTIONS} | changed
     return subprocess.run([sys.executable, "-c", JOB], env=environment, capture_output=True, text=True, check=True)
