@@ -354,6 +354,7 @@ def test_what_a_definition_cannot_express_is_refused(query: str, problem: str) -
             "Shop STRING,\n  shop STRING",
             "the names Shop and shop differ only in case (job.sql, line 3, column 3)",
         ),
+        ("DECIMAL(10, 2)", "DECIMAL(x)", "the numbers of a type are expected here (job.sql, line 3, column 17)"),
         ("DECIMAL(10, 2)", "GEOMETRY", "the type GEOMETRY is not known (job.sql, line 3, column 10)"),
         ("CREATE", "MERGE INTO a; CREATE", "the statement MERGE is not possible (job.sql, line 1, column 1)"),
     ],

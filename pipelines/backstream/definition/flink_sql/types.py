@@ -133,7 +133,7 @@ def read_type(cursor: TokenCursor, source: ScriptText) -> FlinkType:
         _skip_arguments(cursor)
         return FlinkType(name)
     cursor.accept("PRECISION")
-    numbers = _parse_numbers(cursor)
+    numbers = _parse_numbers(cursor, source)
     if name == "TIMESTAMP" and cursor.accept("WITH"):
         if cursor.accept("LOCAL"):
             name = "TIMESTAMP_LTZ"
@@ -176,8 +176,11 @@ def _skip_arguments(cursor: TokenCursor) -> None:
             return
 
 
-def _parse_numbers(cursor: TokenCursor) -> list[int]:
-    return [int(text) for text in cursor.names()] if cursor.peek("(") else []
+def _parse_numbers(cursor: TokenCursor, source: ScriptText) -> list[int]:
+    at, texts = cursor.at, cursor.names() if cursor.peek("(") else []
+    if not all(text.isdigit() for text in texts):
+        source.refuse(at, "the numbers of a type are expected here")
+    return [int(text) for text in texts]
 
 
 _TYPES_OF_SQLGLOT = {
