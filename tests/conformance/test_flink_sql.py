@@ -50,7 +50,7 @@ def test_a_run_on_spark_agrees_with_flink_sql(spark: SparkSession) -> None:
 @pytest.mark.parametrize(
     ("part", "value", "reason"),
     [
-        ("top", {"of": "records", "n": 1}, "top-N of windows"),
+        ("top", {"of": "medians", "n": 1}, "top-N of medians"),
         ("time_zone", "Europe/Berlin", "windows in local time"),
         ("join", {"type": "inner"}, "joins of streams"),
     ],
