@@ -95,7 +95,8 @@ def emissions(draw: st.DrawFn) -> Emission:
     interval_ms = draw(st.sampled_from([0, 1, 7, 50]))
     topology = draw(st.sampled_from(Topology))
     if draw(st.booleans()):
-        kinds = [kind for kind in KINDS if kind is not StrategyKind.CUSTOM]
+        refused = {StrategyKind.CUSTOM, *([StrategyKind.FLINK_SQL] if topology is Topology.OPERATOR else [])}
+        kinds = [kind for kind in KINDS if kind not in refused]
         split = draw(st.integers(0, PARTITIONS))
         sources = [
             UnionSource("a", draw(strategies(interval_ms, kinds)), tuple(range(split))),
