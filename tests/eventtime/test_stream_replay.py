@@ -134,9 +134,8 @@ FUNCTIONS = [None, Counting, partial(RepeatingTimers, [-5, 30], 20, 2)]
 def test_a_cut_changes_no_result(
     records: list[Record], emission: Emission, window: Any, lateness_ms: int, function: Any, data: st.DataObject
 ) -> None:
-    interval_ms = emission.strategy.interval_ms
     end_ms = (records[-1].arrival_time_ms if records else 0) + data.draw(st.sampled_from([0, 3, 200]))
-    clock = SourceClock(data.draw(st.integers(-100, 0)), interval_ms, end_ms)
+    clock = SourceClock(data.draw(st.integers(-100, 0)), emission.tick_ms, end_ms)
     stream = StreamSettings(emission, clock, tuple(range(PARTITIONS)), window, lateness_ms, function)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(records)), min_size=1, max_size=3)))
 
