@@ -95,7 +95,8 @@ def emissions(draw: st.DrawFn) -> Emission:
     interval_ms = draw(st.sampled_from([0, 1, 7, 50]))
     topology = draw(st.sampled_from(Topology))
     if draw(st.booleans()):
-        kinds = [kind for kind in KINDS if kind is not StrategyKind.CUSTOM]
+        refused = {StrategyKind.CUSTOM, *([StrategyKind.FLINK_SQL] if topology is Topology.OPERATOR else [])}
+        kinds = [kind for kind in KINDS if kind not in refused]
         split = draw(st.integers(0, PARTITIONS))
         sources = [
             UnionSource("a", draw(strategies(interval_ms, kinds)), tuple(range(split))),
@@ -133,9 +134,8 @@ FUNCTIONS = [None, Counting, partial(RepeatingTimers, [-5, 30], 20, 2)]
 def test_a_cut_changes_no_result(
     records: list[Record], emission: Emission, window: Any, lateness_ms: int, function: Any, data: st.DataObject
 ) -> None:
-    interval_ms = emission.strategy.interval_ms
     end_ms = (records[-1].arrival_time_ms if records else 0) + data.draw(st.sampled_from([0, 3, 200]))
-    clock = SourceClock(data.draw(st.integers(-100, 0)), interval_ms, end_ms)
+    clock = SourceClock(data.draw(st.integers(-100, 0)), emission.tick_ms, end_ms)
     stream = StreamSettings(emission, clock, tuple(range(PARTITIONS)), window, lateness_ms, function)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(records)), min_size=1, max_size=3)))
 

@@ -194,6 +194,8 @@ def test_a_source_without_partitions_is_a_source_without_records() -> None:
     busy = UnionSource("busy", bounded(), (0,))
 
     for kind, topology in product(KINDS, Topology):
+        if (kind, topology) == (StrategyKind.FLINK_SQL, Topology.OPERATOR):
+            continue
         strategy = WatermarkStrategy(kind, 0, 1, 5)
         results = [
             compute_watermarks(
@@ -205,6 +207,13 @@ def test_a_source_without_partitions_is_a_source_without_records() -> None:
             for numbers in ((), (1,))
         ]
         assert results[0] == results[1]
+
+
+def test_sources_have_no_operators_of_the_plan_of_flink_sql() -> None:
+    sources = [UnionSource("sql", WatermarkStrategy(StrategyKind.FLINK_SQL, 0, 1, 5), (0,))]
+
+    with pytest.raises(SpecError, match=r"^watermarks that operators of Flink SQL's plan make are not possible"):
+        Emission.from_sources(sources, Topology.OPERATOR)
 
 
 def test_partitions_belong_to_the_source_in_their_name() -> None:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from backstream.conformance.cases import Case, RecordedJoin, UnsupportedCaseError
 from backstream.conformance.join_results import JOIN_COLUMNS
 from backstream.conformance.repeating_timers import RepeatingTimers
-from backstream.conformance.top_rows import key_text
+from backstream.conformance.top_rows import name_of_key
 from backstream.definition.watermark_sections import DELAYED
 from backstream.eventtime.emission import EmissionModel, Topology
 from backstream.eventtime.instants import DAY_MS, instant_text
@@ -179,7 +179,7 @@ def _table_of(records: Sequence[tuple[int, Record]], bit_columns: Sequence[str])
         "arrived": pa.array([record.arrival_time_ms * 1_000 for record in rows], instant),
         "origin": pa.array([str(record.source_partition) for record in rows], pa.string()),
         "seq": pa.array([number for number, _ in records], pa.int64()),
-        "key": pa.array([key_text(record.key) for record in rows], pa.string()),
+        "key": pa.array([name_of_key(record.key) for record in rows], pa.string()),
         "value": pa.array([record.value for record in rows], pa.int64()),
         "marker_ms": pa.array([each if type(each) is int else None for each in markers], pa.int64()),
         "is_marker": pa.array([each is True for each in markers], pa.bool_()),

@@ -88,7 +88,7 @@ class StreamResult:
         rows: Pairs = {"rows": (expected, top.rows(case.records, windows))}
         if not top.are_records:
             return rows
-        late = [*self.expired, *list_dropped_rows(case, self.late)]
+        late = [*self.expired, *_list_dropped_rows(case, self.late)]
         return {
             **rows,
             "late records": (sorted(flink["late"]), sorted({number for number, _ in late})),
@@ -96,7 +96,7 @@ class StreamResult:
         }
 
 
-def list_dropped_rows(case: Case, dropped: Sequence[int]) -> list[tuple[int, TimeWindow]]:
+def _list_dropped_rows(case: Case, dropped: Sequence[int]) -> list[tuple[int, TimeWindow]]:
     """Return each window of records that no window has accepted."""
     return [
         (number, window) for number in dropped for window in case.window.assign(case.records[number].event_time_ms)

@@ -269,7 +269,7 @@ def _count_dropped_rows(manifests: Sequence[Manifest]) -> int:
 
 def _count_fates(manifests: Sequence[Manifest]) -> dict[str, int]:
     fates: Counter[str] = Counter()
-    for counts in sum_fates(manifests).values():
+    for counts in sum_fates(list(manifests)).values():
         fates.update(counts)
     return dict(+fates)
 

@@ -55,7 +55,7 @@ class Members(NamedTuple):
     by: int | None = None
 
 
-def key_text(key: Hashable) -> str:
+def name_of_key(key: Hashable) -> str:
     """Return the key of a record as text, without the number of the record."""
     return str(key[0] if isinstance(key, tuple) else key)
 
@@ -82,7 +82,7 @@ class TopOfCase:
         """Return the rows of fired windows, sorted; `records` are those that `with_keys` returns."""
 
         def key_of(members: Members) -> str:
-            return key_text(records[members.records[0]].key)
+            return name_of_key(records[members.records[0]].key)
 
         def value_of(members: Members) -> int:
             return sum(records[number].value for number in members.records)

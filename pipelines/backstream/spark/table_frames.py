@@ -184,13 +184,13 @@ def add_derived_to_panes(definition: Definition) -> Step:
 def _count_withheld(rows: DataFrame, published: DataFrame) -> DataFrame:
     """Return the number of rows per window that are not published, and of their records."""
 
-    def counted(frame: DataFrame, sign: int) -> DataFrame:
+    def counts_of(frame: DataFrame, sign: int) -> DataFrame:
         return frame.select(
             *WINDOW, F.lit(sign).alias("rows"), (F.lit(sign) * F.col(RECORD_COUNT)).alias(RECORD_COUNT)
         )
 
     # The difference needs no rank of the rows that are not published.
-    counts = counted(rows, 1).unionByName(counted(published, -1)).groupBy(*WINDOW)
+    counts = counts_of(rows, 1).unionByName(counts_of(published, -1)).groupBy(*WINDOW)
     withheld = counts.agg(F.sum("rows").alias("rows"), F.sum(RECORD_COUNT).alias(RECORD_COUNT))
     return withheld.where(F.col("rows") > F.lit(0))
 
