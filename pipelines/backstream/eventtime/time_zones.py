@@ -104,24 +104,13 @@ class TimeZone:
             min(self.local_ms(instants.start_ms), *starts, MAX_MS), max(self.local_ms(last_ms) + 1, *ends, -MAX_MS)
         )
 
-    def list_changes(self, local_times: Interval) -> list[tuple[int, int, int]]:
-        """Return the changes of clocks within two days of local times: instant, and offsets before and after."""
-        numbers = range(
-            bisect_right(self.changes_ms, local_times.start_ms - 2 * DAY_MS),
-            bisect_right(self.changes_ms, local_times.end_ms + 2 * DAY_MS),
-        )
-        offsets_ms = self.offsets_ms
-        return [(self.changes_ms[number], offsets_ms[number], offsets_ms[number + 1]) for number in numbers]
-
     def around(self, local_times: Interval) -> TimeZone:
-        """Return the time zone with the changes of clocks around local times only, so that tables are short."""
-        changes = self.list_changes(local_times)
-        first = self.offsets_ms[bisect_right(self.changes_ms, local_times.start_ms - 2 * DAY_MS)]
+        """Return the time zone with its changes of clocks within two days of local times, so that it is short."""
+        first = bisect_right(self.changes_ms, local_times.start_ms - 2 * DAY_MS)
+        stop = bisect_right(self.changes_ms, local_times.end_ms + 2 * DAY_MS)
+        changes_ms, offsets_ms = self.changes_ms[first:stop], self.offsets_ms[first : stop + 1]
         return TimeZone.from_offsets(
-            self.name,
-            [at_ms for at_ms, _, _ in changes],
-            [first, *(after_ms for _, _, after_ms in changes)],
-            has_daylight_saving=self.has_daylight_saving,
+            self.name, changes_ms, offsets_ms, has_daylight_saving=self.has_daylight_saving
         )
 
     def instant_span(self, local_times: Interval) -> Interval:
