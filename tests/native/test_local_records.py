@@ -38,7 +38,8 @@ def test_a_local_day_has_the_records_of_its_25_hours(tmp_path: Path) -> None:
     hours = [start_ms + number * HOUR_MS for number in range(-1, 26)]
     groups = group_files_by_schema([write_records(tmp_path / "a.parquet", *((at, "") for at in hours))], READING)
 
-    rows = duckdb.sql(scan_query(groups, READING, DAY)).to_arrow_table().to_pylist()
+    with duckdb.connect() as database:
+        rows = database.sql(scan_query(groups, READING, DAY)).to_arrow_table().to_pylist()
 
     assert [row["instant_ms"] for row in rows] == hours[1:-1]
     assert [(row["event_ms"] - DAY.start_ms) // HOUR_MS for row in rows] == [0, 1, 2, 2, *range(3, 24)]

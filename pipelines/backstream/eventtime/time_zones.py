@@ -29,8 +29,6 @@ from backstream.errors import SpecError
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, MAX_MS, MINUTE_MS, SECOND_MS, epoch_ms, utc_datetime
 from backstream.eventtime.intervals import Interval
 
-TZDATA_VERSION = version("tzdata")
-"""The version of the time-zone data, such as 2026.1. Other data can move windows."""
 ZONED_TIMES = Interval(epoch_ms(datetime(1900, 1, 1, tzinfo=UTC)), epoch_ms(datetime(2120, 1, 1, tzinfo=UTC)))
 """The event times for which the changes of clocks are known."""
 
@@ -136,6 +134,11 @@ class TimeZone:
         if not self.has_daylight_saving:
             return shift_ms < 0
         return abs(shift_ms) == HOUR_MS and (shift_ms < 0 or not at_ms % HOUR_MS)
+
+
+def tzdata_version() -> str:
+    """Return the version of the time-zone data, such as 2026.1; executors get tables, and need no data."""
+    return version("tzdata")
 
 
 @cache
