@@ -10,7 +10,7 @@ from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import SourceClock
 from backstream.eventtime.time_zones import TimeZone, load_time_zone
 from backstream.eventtime.windows import Tumbling
-from backstream.source.time_columns import list_local_ms
+from backstream.source.local_times import list_local_ms
 from backstream.watermarks import firing_times
 from backstream.watermarks.firing_times import FiringTimes, WindowGrid
 from backstream.watermarks.local_times import list_triggers_ms, localize_watermarks

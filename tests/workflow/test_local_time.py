@@ -14,7 +14,7 @@ from backstream.conformance.case_dataset import toml_value
 from backstream.errors import PlanError, SpecError
 from backstream.eventtime.instants import instant_ms
 from backstream.eventtime.intervals import Interval, LocalDays
-from backstream.eventtime.time_zones import TZDATA_VERSION
+from backstream.eventtime.time_zones import tzdata_version
 from backstream.runs.home import Home
 from backstream.runs.plan import Mode, Plan
 from backstream.workflow.plan.plan_request import PlanRequest
@@ -52,12 +52,12 @@ def test_a_plan_has_the_version_of_its_time_zone_data_and_no_other_runs_it(tmp_p
     plan = plan_of(tmp_path, ("2024-03-31T12:00Z",))
     other = replace(plan, time_zone_data="2001.1")
 
-    assert f"time zone Europe/Berlin, time-zone data {TZDATA_VERSION}: all days are local" in plan_text(plan)
+    assert f"time zone Europe/Berlin, time-zone data {tzdata_version()}: all days are local" in plan_text(plan)
     with pytest.raises(PlanError) as raised:
         list(replay_chunks(None, other, other.chunks))  # type: ignore[arg-type]  # it needs no engine
     assert str(raised.value) == (
         f"cannot run plan {other.run_id}: it has the time-zone data 2001.1, and this machine has"
-        f" {TZDATA_VERSION}\n\nhint: plan the run again, or install the version of tzdata"
+        f" {tzdata_version()}\n\nhint: plan the run again, or install the version of tzdata"
     )
 
 

@@ -15,7 +15,7 @@ from itertools import islice
 from backstream.chunks.group import ChunkGroup
 from backstream.chunks.native_engine import ChunkOutputs, Engine, Stopwatch, new_attempt
 from backstream.errors import PlanError
-from backstream.eventtime.time_zones import TZDATA_VERSION
+from backstream.eventtime.time_zones import tzdata_version
 from backstream.native.fate_counts import ChunkCounts
 from backstream.runs.chunk_groups import group_chunks
 from backstream.runs.manifest import Manifest, load_finished_manifest
@@ -78,10 +78,10 @@ def replay_chunks(
     finished = {chunk.chunk_id: manifest for chunk in chunks if (manifest := load_finished_manifest(plan, chunk))}
     yield from finished.values()
     unfinished = [chunk for chunk in chunks if chunk.chunk_id not in finished]
-    if plan.time_zone_data not in ("", TZDATA_VERSION):
+    if plan.time_zone_data and plan.time_zone_data != tzdata_version():
         msg = (
             f"cannot run plan {plan.run_id}: it has the time-zone data {plan.time_zone_data}, and this machine has"
-            f" {TZDATA_VERSION}\n\nhint: plan the run again, or install the version of tzdata"
+            f" {tzdata_version()}\n\nhint: plan the run again, or install the version of tzdata"
         )
         raise PlanError(msg)
     # All groups of this job are copies of one group, so they share its watermarks.

@@ -29,8 +29,6 @@ from backstream.errors import SpecError
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, MAX_MS, MINUTE_MS, SECOND_MS, epoch_ms, utc_datetime
 from backstream.eventtime.intervals import Interval
 
-TZDATA_VERSION = version("tzdata")
-"""The version of the time-zone data, such as 2026.1. Other data can move windows."""
 ZONED_TIMES = Interval(epoch_ms(datetime(1900, 1, 1, tzinfo=UTC)), epoch_ms(datetime(2120, 1, 1, tzinfo=UTC)))
 """The event times for which the changes of clocks are known."""
 
@@ -104,24 +102,13 @@ class TimeZone:
             min(self.local_ms(instants.start_ms), *starts, MAX_MS), max(self.local_ms(last_ms) + 1, *ends, -MAX_MS)
         )
 
-    def list_changes(self, local_times: Interval) -> list[tuple[int, int, int]]:
-        """Return the changes of clocks within two days of local times: instant, and offsets before and after."""
-        numbers = range(
-            bisect_right(self.changes_ms, local_times.start_ms - 2 * DAY_MS),
-            bisect_right(self.changes_ms, local_times.end_ms + 2 * DAY_MS),
-        )
-        offsets_ms = self.offsets_ms
-        return [(self.changes_ms[number], offsets_ms[number], offsets_ms[number + 1]) for number in numbers]
-
     def around(self, local_times: Interval) -> TimeZone:
-        """Return the time zone with the changes of clocks around local times only, so that tables are short."""
-        changes = self.list_changes(local_times)
-        first = self.offsets_ms[bisect_right(self.changes_ms, local_times.start_ms - 2 * DAY_MS)]
+        """Return the time zone with its changes of clocks within two days of local times, so that it is short."""
+        first = bisect_right(self.changes_ms, local_times.start_ms - 2 * DAY_MS)
+        stop = bisect_right(self.changes_ms, local_times.end_ms + 2 * DAY_MS)
+        changes_ms, offsets_ms = self.changes_ms[first:stop], self.offsets_ms[first : stop + 1]
         return TimeZone.from_offsets(
-            self.name,
-            [at_ms for at_ms, _, _ in changes],
-            [first, *(after_ms for _, _, after_ms in changes)],
-            has_daylight_saving=self.has_daylight_saving,
+            self.name, changes_ms, offsets_ms, has_daylight_saving=self.has_daylight_saving
         )
 
     def instant_span(self, local_times: Interval) -> Interval:
@@ -147,6 +134,11 @@ class TimeZone:
         if not self.has_daylight_saving:
             return shift_ms < 0
         return abs(shift_ms) == HOUR_MS and (shift_ms < 0 or not at_ms % HOUR_MS)
+
+
+def tzdata_version() -> str:
+    """Return the version of the time-zone data, such as 2026.1; executors get tables, and need no data."""
+    return version("tzdata")
 
 
 @cache

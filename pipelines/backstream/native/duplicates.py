@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from backstream.definition import prepared_columns
 from backstream.eventtime.duplicates import Identity
 from backstream.eventtime.intervals import Interval
-from backstream.native.record_scans import INSTANT, ROW_NUMBER, Groups, column_alias, scan_query
+from backstream.native.record_scans import INSTANT_OF_EVENT, ROW_NUMBER, Groups, column_alias, scan_query
 from backstream.native.sql import PARTITION_TEXT
 from backstream.native.task import ReadSpec
 from backstream.storage.files import file_uri
@@ -83,7 +83,7 @@ class DuplicateQueries:
 
     @property
     def _by(self) -> list[str]:
-        instant = INSTANT if self.reading.zone else "event_ms"
+        instant = INSTANT_OF_EVENT if self.reading.zone else "event_ms"
         return [*([] if self.identity.within_ms else [instant]), *self._ids]
 
     @property

@@ -22,7 +22,13 @@ from backstream.eventtime.windows import TimeWindow
 from backstream.native.database import open_database
 from backstream.native.duplicates import DuplicateQueries
 from backstream.native.recomputed_aggregates import parse_recomputed
-from backstream.native.record_scans import INSTANT, column_alias, is_counted, list_group_files, scan_query
+from backstream.native.record_scans import (
+    INSTANT_OF_EVENT,
+    column_alias,
+    is_counted,
+    list_group_files,
+    scan_query,
+)
 from backstream.native.records import group_files_by_schema
 from backstream.native.sql import PARTITION_TEXT, floor_to_step, quote_name, quote_text
 from backstream.native.supported import read_spec, reason_not_readable
@@ -175,7 +181,7 @@ class RawInput:
             values = {name: row[alias] for name, alias in names.items()}
             uri = values.pop(FILE, None)
             file = describe(paths[row["file"]]) if uri is None else path_of_uri(uri)
-            instant_ms = row.get(INSTANT, row["event_ms"])
+            instant_ms = row.get(INSTANT_OF_EVENT, row["event_ms"])
             is_filtered = reading.filter is not None and not values[reading.filter]
             record = RawRecord(*place, row["is_duplicate"], is_filtered, file, values, instant_ms)
             found[row["target"]].append(record)

@@ -29,7 +29,7 @@ ROW_NUMBER = "file_row_number"
 """DuckDB's own column with the position of a row in its file; no source column may have this name."""
 
 
-INSTANT = "instant_ms"
+INSTANT_OF_EVENT = "instant_ms"
 """The column of the instant of an event, if event times are local."""
 
 
@@ -106,7 +106,7 @@ def _scan_group(
     selected = ", ".join(
         [
             f"{_event_ms(reading, event)} AS event_ms",
-            *([f"{time_in_ms(event)} AS {INSTANT}"] if reading.zone else []),
+            *([f"{time_in_ms(event)} AS {INSTANT_OF_EVENT}"] if reading.zone else []),
             f"{time_in_ms(arrival)} AS arrival_ms",
             f"{partition} AS source_partition",
             f"{sequence} AS arrival_seq",

@@ -19,7 +19,7 @@ from backstream.eventtime.time_zones import TimeZone
 from backstream.quality.window_rows import times_to_ms
 from backstream.runs.input_files import reason_ignored
 from backstream.runs.plan import Plan
-from backstream.source.time_columns import list_local_ms
+from backstream.source.local_times import list_local_ms
 
 CELL = ["source_partition", "window_start_ms"]
 """The columns that identify one cell: a source partition and a window."""

@@ -18,8 +18,9 @@ from backstream.eventtime.time_zones import find_zone
 from backstream.formatting import count_of, duration_words
 from backstream.report.run_context import DelayCounts
 from backstream.runs.plan import Plan
+from backstream.source.local_times import list_local_ms
 from backstream.source.reader import READERS, scan_row_groups
-from backstream.source.time_columns import Longs, TimeColumn, list_local_ms
+from backstream.source.time_columns import Longs, TimeColumn
 from backstream.text import share_text
 
 _MAX_RECORDS = 20_000_000

@@ -13,8 +13,9 @@ from backstream.definition.source_section import Source
 from backstream.eventtime.instants import DAY_MS
 from backstream.eventtime.records import ONLY_PARTITION
 from backstream.eventtime.time_zones import TimeZone
+from backstream.source.local_times import list_local_ms
 from backstream.source.reader import scan_row_groups
-from backstream.source.time_columns import TimeColumn, list_local_ms
+from backstream.source.time_columns import TimeColumn
 
 _RECORDS = pa.schema([("partition", pa.string()), ("day_ms", pa.int64()), ("at_ms", pa.int64())])
 

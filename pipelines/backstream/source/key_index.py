@@ -21,9 +21,10 @@ from backstream.definition.prepared_columns import FILE
 from backstream.eventtime.stale_windows import slice_ms
 from backstream.runs.home import Home
 from backstream.runs.plan import InputFile
+from backstream.source.local_times import list_local_ms
 from backstream.source.raw_files import path_of_uri
 from backstream.source.reader import scan_row_groups
-from backstream.source.time_columns import TimeColumn, list_local_ms
+from backstream.source.time_columns import TimeColumn
 from backstream.storage.files import replace_file
 
 _VERSION = 2

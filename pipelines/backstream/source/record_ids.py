@@ -16,8 +16,9 @@ from backstream.definition.model import Definition
 from backstream.definition.prepared_columns import FILE
 from backstream.eventtime.intervals import Interval
 from backstream.source.key_index import key_text, raw_paths_of
+from backstream.source.local_times import list_local_ms
 from backstream.source.reader import scan_row_groups
-from backstream.source.time_columns import TimeColumn, list_local_ms
+from backstream.source.time_columns import TimeColumn
 
 _NULL, _SEPARATOR = "\x00", "\x1f"
 

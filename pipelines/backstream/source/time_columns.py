@@ -11,15 +11,12 @@ import pyarrow as pa
 
 from backstream.definition.source_section import COLUMN_OF_NUMBERS
 from backstream.errors import PlanError
-from backstream.eventtime.instants import DAY_MS, MAX_MS
+from backstream.eventtime.instants import DAY_MS
 from backstream.eventtime.suspect_times import UNITS_US
-from backstream.eventtime.time_zones import TimeZone
 
 Longs = np.ndarray[Any, np.dtype[np.int64]]
 
 _MS_RATIOS = {"s": (1_000, 1), "ms": (1, 1), "us": (1, 1_000), "ns": (1, 1_000_000)}
-_FAR_MS = MAX_MS // 2
-"""Beyond it, times have no offset, so that no sum overflows."""
 _MS_PER_NUMBER = {"timestamp_millis": 1, "timestamp_seconds": 1_000}
 
 
@@ -66,16 +63,6 @@ class TimeColumn:
             raise _spark_only_error(self.label, self.name)
         factor, divisor = _MS_RATIOS[kind.unit]
         return _longs(column) * factor // divisor
-
-
-def list_local_ms(zone: TimeZone | None, instants_ms: Longs) -> Longs:
-    """Return `TimeZone.local_ms` of each instant."""
-    if zone is None:
-        return instants_ms
-    offsets_ms = np.array(zone.offsets_ms)[
-        np.searchsorted(np.array(zone.changes_ms, dtype=np.int64), instants_ms, side="right")
-    ]
-    return np.where(np.abs(instants_ms) > _FAR_MS, instants_ms, instants_ms + offsets_ms)
 
 
 def _spark_only_error(label: str, expression: str) -> PlanError:

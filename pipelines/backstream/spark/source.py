@@ -57,7 +57,7 @@ MARKER = "marker_ms"
 WRITTEN_EVENT_TIME = "written_event_time"
 WRITTEN_ARRIVAL_TIME = "written_arrival_time"
 
-INSTANT = "event_instant_ms"
+_INSTANT = "event_instant_ms"
 """The column of the instant of an event, if event times are local."""
 
 _WILDCARD = re.compile(r"[{}\[\]*?\\]")
@@ -140,7 +140,7 @@ def normalize_events(definition: Definition, zone: TimeZone | None = None) -> St
         if zone is None:
             return events
         near = zone.around(zone.local_span(Interval(*source.event_time_range)))
-        local = {INSTANT: F.col("event_time_ms"), "event_time_ms": F.expr(local_time(near, "event_time_ms"))}
+        local = {_INSTANT: F.col("event_time_ms"), "event_time_ms": F.expr(local_time(near, "event_time_ms"))}
         return events.withColumns(local)
 
     return step
@@ -276,7 +276,7 @@ def mark_duplicates(identity: Identity) -> Step:
 
     def step(events: DataFrame) -> DataFrame:
         # Events that have no copies are divided by event time, so that no task gets all of them.
-        at_ms = F.col(INSTANT if INSTANT in events.columns else "event_time_ms")
+        at_ms = F.col(_INSTANT if _INSTANT in events.columns else "event_time_ms")
         same = Window.partitionBy(has_id, F.when(~has_id, at_ms) if identity.within_ms else at_ms, *ids)
         in_order = same.orderBy(*_order_of_copies(events, identity.keep))
         number = F.row_number().over(in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow))

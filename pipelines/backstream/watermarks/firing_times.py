@@ -25,7 +25,7 @@ from backstream.eventtime.instants import HOUR_MS, MAX_MS, MIN_MS
 from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import SourceClock
 from backstream.eventtime.windows import FixedWindow
-from backstream.source.time_columns import list_local_ms
+from backstream.source.local_times import list_local_ms
 from backstream.watermarks.local_times import list_triggers_ms
 from backstream.watermarks.timeline import Longs, WatermarkTimeline
 

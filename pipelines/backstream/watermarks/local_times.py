@@ -8,7 +8,7 @@ import numpy as np
 
 from backstream.eventtime.instants import DAY_MS, HOUR_MS, MAX_MS
 from backstream.eventtime.time_zones import TimeZone
-from backstream.source.time_columns import list_local_ms
+from backstream.source.local_times import list_local_ms
 from backstream.watermarks.timeline import Longs, WatermarkTimeline, to_int64
 
 

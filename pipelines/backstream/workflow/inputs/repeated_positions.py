@@ -27,8 +27,9 @@ from backstream.eventtime.intervals import Interval
 from backstream.eventtime.records import ONLY_PARTITION
 from backstream.quality.evidence import MAX_EXAMPLES, RepeatedPosition, RepeatedPositions
 from backstream.runs.plan import InputFile, Plan
+from backstream.source.local_times import list_local_ms
 from backstream.source.reader import READERS
-from backstream.source.time_columns import Longs, TimeColumn, list_local_ms
+from backstream.source.time_columns import Longs, TimeColumn
 from backstream.storage.stores import Stores, is_in_store
 
 _Bools = npt.NDArray[np.bool_]

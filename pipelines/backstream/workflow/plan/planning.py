@@ -18,7 +18,7 @@ from backstream.definition.source_section import Source
 from backstream.errors import PlanError, SpecError
 from backstream.eventtime.intervals import LocalDays, backfill_range, require_range_of_days
 from backstream.eventtime.seals import DaySeal
-from backstream.eventtime.time_zones import TZDATA_VERSION
+from backstream.eventtime.time_zones import tzdata_version
 from backstream.eventtime.windows import Session
 from backstream.lake.publication.ownership import TableOwner
 from backstream.native.supported import require_engine
@@ -156,7 +156,7 @@ def _to_plan(request: PlanRequest, scope: RunScope, source: _RunSource, definiti
         overrides=dict(request.overrides),
         gate_override=request.gate_override,
         local_days=request.local_days,
-        time_zone_data=TZDATA_VERSION if definition.window.spec().zone else "",
+        time_zone_data=tzdata_version() if definition.window.spec().zone else "",
         columns=source.columns.types,
         absent=source.columns.absent,
         ignored=source.listed.ignored or prepared.listing.ignored,
