@@ -126,7 +126,7 @@ def _own_number(end: Offset) -> int:
 
 _Parts = tuple[str, ...]
 _Move = tuple[_Parts, _Parts]
-"""What is before the equal end of a path, and of the file of a log."""
+"""The parts before the equal end of a path, and of the file of a log."""
 
 
 def _match_paths(paths: Sequence[str], files: Sequence[str]) -> dict[str, str]:
@@ -145,7 +145,7 @@ def _match_paths(paths: Sequence[str], files: Sequence[str]) -> dict[str, str]:
         fitting = [(one, two) for one in left for two in right if not _is_other(one, two, moves)]
         if len(fitting) > 1:
             ones, twos = ([*dict.fromkeys(each)] for each in zip(*fitting, strict=True))
-            shown = [_named([own[one] for one in ones]), _named([logged[two] for two in twos])]
+            shown = [_example_of([own[one] for one in ones]), _example_of([logged[two] for two in twos])]
             msg = (
                 f"{shown[0]} of the source may be {shown[1]} of the job's checkpoint: their paths end alike\n\n"
                 "hint: leave the files of the source in folders with the names that they had for the job"
@@ -197,7 +197,7 @@ def _is_other(path: _Parts, file: _Parts, moves: Collection[_Move]) -> bool:
     return any(all(move) and path[: len(move[0])] == move[0] and file[: len(move[1])] == move[1] for move in moves)
 
 
-def _named(paths: Sequence[str]) -> str:
+def _example_of(paths: Sequence[str]) -> str:
     """Return one path, or the first two of several."""
     return paths[0] if len(paths) == 1 else f"{paths[0]} and {paths[1]}"
 
