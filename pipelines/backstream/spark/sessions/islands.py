@@ -71,7 +71,7 @@ class SessionColumns:
         return F.col("event_time_ms" if self.emitted_until is None else EVENT_TIME_US)
 
     @property
-    def met(self) -> Column:
+    def watermark(self) -> Column:
         """The last instant that the watermark had reached when a record arrived; no session ends near -inf."""
         if self.emitted_until is None:
             return F.col("watermark_ms")
@@ -202,7 +202,7 @@ def _group_units(
 
 def to_unit(window: SessionColumns) -> dict[str, Column]:
     """Return the columns of a unit of one record: its watermark and its arrival position."""
-    return {MET: window.met, ORDER: F.struct(*ARRIVAL_ORDER)}
+    return {MET: window.watermark, ORDER: F.struct(*ARRIVAL_ORDER)}
 
 
 def _parameters(window: SessionColumns) -> dict[str, Column]:

@@ -26,7 +26,6 @@ from backstream.eventtime.stale_windows import (
 )
 from backstream.eventtime.windows import Session
 from backstream.lake.published_windows import PublishedWindows, load_published_windows
-from backstream.lake.reader import load_published_rows
 from backstream.runs.home import Home, RunFolder
 from backstream.runs.manifest import Manifest, sum_fates
 from backstream.runs.plan import InputFile, Mode
@@ -264,6 +263,8 @@ def _find_emitted_days(
 
 def _find_days_of_open_sessions(dataset: _Dataset, days: set[int], ends_ms: Interval) -> set[int]:
     """Return the days on which sessions begin that were not emitted, and that end in an interval."""
+    from backstream.lake.reader import load_published_rows  # PyIceberg takes long to import
+
     panes = load_published_rows(dataset.home, dataset.name, PANES, Interval(min(days), max(days) + DAY_MS))
     first, live = (pc.equal(panes[pane_count_column(pane)], 0) for pane in ("first", "live"))
     rows = panes.filter(pc.and_(first, pc.invert(live))).select(["window_start", "window_end"]).to_pylist()
