@@ -50,6 +50,7 @@ _FATE_CODES = (
     Fate.UNDECIDED_COUNTED,
     Fate.UNDECIDED_DROPPED,
 )
+_CODE = {fate: code for code, fate in enumerate(_FATE_CODES)}
 _LATE_POSITION = ("late_arrival_time_ms", "late_arrival_seq", "late_source_partition")
 _PANE_CONDITIONS = {"first": "is_on_time", "live": "is_accepted", "final": ""}
 
@@ -119,26 +120,33 @@ class WindowQueries:
             **staging_columns(start_ms, task.chunks),
         }
         owned = f"{start_ms} >= {task.owned.start_ms} AND {start_ms} < {task.owned.end_ms}"
-        return f"SELECT {cast_columns(values, task.dropped)} FROM ({records}) WHERE ({fate}) IN (2, 5) AND {owned}"
+        dropped = (_CODE[Fate.DROPPED], _CODE[Fate.UNDECIDED_DROPPED])
+        return (
+            f"SELECT {cast_columns(values, task.dropped)} FROM ({records}) WHERE ({fate}) IN {dropped} AND {owned}"
+        )
 
     def _classify(self) -> tuple[str, str]:
         """Return a query of the task's records, and an expression of their index in `_FATE_CODES`."""
         start_ms = floor_to_step("event_ms", self._window.offset_ms, self._window.start_step_ms)
         number = self._number(f"({start_ms} + {self._window.size_ms})")
         records = f"SELECT *, {number} AS n FROM ({self._records.select(self._task.stretch)})"
-        fate = "CASE " + ("WHEN is_duplicate THEN 3 " if self._records.has_duplicates else "")
-        fate += "".join(f"WHEN NOT {condition} THEN 4 " for condition in self._records.is_counted)
+        fate = "CASE "
+        if self._records.has_duplicates:
+            fate += f"WHEN is_duplicate THEN {_CODE[Fate.DUPLICATE]} "
+        filtered = _CODE[Fate.FILTERED]
+        fate += "".join(f"WHEN NOT {condition} THEN {filtered} " for condition in self._records.is_counted)
         if self._task.firing_times is None:
-            return records, fate + "ELSE 0 END" if "WHEN" in fate else "0"
+            return records, f"{fate}ELSE {_CODE[Fate.ON_TIME]} END" if "WHEN" in fate else f"{_CODE[Fate.ON_TIME]}"
         joined = join_firing_times(records, "r.n", self._task.firing_times)
         has_fired, is_removed = self._is_after("t_fired"), self._is_after("t_cleaned_up")
-        on_time, dropped = "0", "2"
+        on_time, late, dropped = (str(_CODE[fate]) for fate in (Fate.ON_TIME, Fate.LATE, Fate.DROPPED))
         if self._task.firing_times.undecided:
             joined = f"SELECT r.*, u.* FROM ({joined}) r LEFT JOIN undecided u ON r.arrival_ms = u.at_ms"
             earliest, _ = window_ends(self._window, "event_ms")
             is_undecided = f"(n >= start_n AND {self._number(earliest)} < stop_n)"
-            on_time, dropped = f"if({is_undecided}, 5, 0)", f"if({is_undecided}, 6, 2)"
-        fate += f"WHEN NOT {has_fired} THEN {on_time} WHEN NOT {is_removed} THEN 1 ELSE {dropped} END"
+            on_time = f"if({is_undecided}, {_CODE[Fate.UNDECIDED_COUNTED]}, {on_time})"
+            dropped = f"if({is_undecided}, {_CODE[Fate.UNDECIDED_DROPPED]}, {dropped})"
+        fate += f"WHEN NOT {has_fired} THEN {on_time} WHEN NOT {is_removed} THEN {late} ELSE {dropped} END"
         return joined, fate
 
     def recomputed_windows(self) -> str:
