@@ -22,11 +22,12 @@ from backstream.chunks.threads import Threads
 from backstream.cli import app
 from backstream.errors import PlanError, SpecError
 from backstream.eventtime.instants import epoch_us, instant_text
-from backstream.lake.reader import load_rows
+from backstream.lake.reader import load_published_rows, load_rows
 from backstream.native.preparation.parquet_files import ParquetCopies, run_copy_task
 from backstream.runs.home import Home
 from backstream.runs.manifest import load_manifests, sum_fates
 from backstream.runs.plan import Plan
+from backstream.runs.table_schemas import DROPPED
 from backstream.storage.stores import Stores
 from backstream.structured_streaming.rules import (
     BatchRecord,
@@ -452,6 +453,8 @@ def test_an_undecided_record_has_a_fate_of_its_own(
     found = fates_of(definition)
     found["on_time"] -= found.total() - len(records)  # no known batch has read the others
     assert found == expected
+    side_output = load_published_rows(Home(tmp_path / "home"), "clicks", DROPPED)
+    assert side_output.num_rows == expected["dropped"] + expected["undecided_dropped"]
 
 
 def delay_by(folder: Path, shift_ms: int) -> None:
