@@ -234,6 +234,7 @@ def test_an_empty_run_has_no_window_and_one_row() -> None:
             "quarantined_ratio": 0.0,
             "inexact_ratio": 0.0,
             "duplicate_ratio": 0.0,
+            "undecided_ratio": 0.0,
             "without_id_ratio": 0.0,
             "records_with_empty_id": 0,
             "records_without_key": 0,
