@@ -234,6 +234,65 @@ def test_the_time_of_the_watermark_is_read_as_flink_reads_it(columns: str, expec
     assert found == expected
 
 
+SUMS = (
+    f"SELECT shop, items, SUM(amount) AS revenue, window_start, window_end FROM {WINDOW}"
+    " GROUP BY shop, items, window_start, window_end HAVING COUNT(*) > 1"
+)
+RANKED = "SELECT shop, items, place FROM (SELECT *, {} AS place FROM ({})) WHERE {}"
+NUMBER = "ROW_NUMBER() OVER (PARTITION BY window_start, {}window_end ORDER BY {})"
+
+
+@pytest.mark.parametrize(
+    ("number", "condition", "top"),
+    [
+        (
+            NUMBER.format("", "revenue DESC, shop, items DESC"),
+            "place <= 2",
+            {"n": 2, "by": "sum_of_order desc, shop, items desc", "rank": "place"},
+        ),
+        (
+            NUMBER.format("items, ", "items * 2, shop"),
+            "3 > place",
+            {"n": 2, "by": "items * 2, shop", "partition_by": ["items"], "rank": "place"},
+        ),
+        (
+            NUMBER.format("shop, ", "items"),
+            "place = 1",
+            {"n": 1, "by": "items", "partition_by": ["shop"], "rank": "place"},
+        ),
+    ],
+)
+def test_a_row_number_with_a_greatest_number_is_a_top_n(number: str, condition: str, top: dict[str, Any]) -> None:
+    content = of_query(RANKED.format(number, SUMS, condition))
+    assert content["top"] == top
+    assert content["source"]["key"] == ["shop", "items"]
+    assert content["having"] == {"condition": "count_of_having > 1"}
+
+
+@pytest.mark.parametrize(
+    ("number", "by"),
+    [
+        (NUMBER.format("shop, ", "at"), "min_of_order, arrival, `partition`, `offset`"),
+        (NUMBER.format("shop, ", "at DESC"), "min_of_order desc, arrival desc, `partition` desc, `offset` desc"),
+        (
+            NUMBER.format("shop, ", "at DESC, price"),
+            "min_of_order desc, min_of_order_2, arrival, `partition`, `offset`",
+        ),
+    ],
+)
+def test_a_row_number_of_records_keeps_the_first_ones_in_the_order_of_arrival(number: str, by: str) -> None:
+    content = of_query(
+        f"SELECT shop, UPPER(customer.country) AS country, items * 2 AS twice FROM (SELECT *, {number} AS n"
+        f" FROM {WINDOW} WHERE items > 0) WHERE n < 2"
+    )
+    assert content["top"] == {"n": 1, "by": by, "partition_by": ["shop"]}
+    assert content["source"]["key"] == ["shop", "partition", "offset"]
+    assert content["aggregates"]["country"] == "upper(min(value.customer.country))"
+    assert content["aggregates"]["twice"] == "min(items) * 2"
+    assert content["aggregates"]["arrival"] == "min(arrival_ms)"
+    assert content["filter"] == {"where": "items > 0"}
+
+
 TO_SINK = "SELECT window_start, {} FROM " + WINDOW + " GROUP BY shop, window_start, window_end"
 
 
@@ -279,6 +338,47 @@ TO_SINK = "SELECT window_start, {} FROM " + WINDOW + " GROUP BY shop, window_sta
         ),
         ("SELECT COUNT(*) FROM orders a JOIN orders b ON a.shop = b.shop", "a join is not possible"),
         ("SELECT shop, SUM(items) OVER (ORDER BY at) FROM orders", "OVER is not possible"),
+        (
+            RANKED.format(NUMBER.format("", "revenue DESC"), SUMS, "place <= 2").replace("ROW_NUMBER", "RANK"),
+            "OVER is not possible",
+        ),
+        (
+            RANKED.format(NUMBER.format("", "revenue DESC, shop"), SUMS, "place <= 2"),
+            "ORDER BY of ROW_NUMBER leaves equal rows in an order that is by chance in Flink",
+        ),
+        (
+            RANKED.format(NUMBER.format("revenue, ", "shop, items"), SUMS, "place <= 2"),
+            'PARTITION BY of ROW_NUMBER needs keys of GROUP BY, got SUM("amount")',
+        ),
+        (
+            RANKED.format(NUMBER.format("", "shop, items NULLS LAST"), SUMS, "place <= 2"),
+            "NULLS FIRST and NULLS LAST are not possible: nulls are the least values",
+        ),
+        *(
+            (
+                RANKED.format(NUMBER.format("", "shop, items"), SUMS, condition),
+                "the only condition on ranked rows must be a greatest number, e.g., rownum <= 3",
+            )
+            for condition in ("place = 2", "place <= 2 AND items > 1", "place < 1", "place > 2", "items > 1")
+        ),
+        (
+            RANKED.format(NUMBER.format("", "shop, items"), SUMS, "place <= 2").replace("WHERE place <= 2", ""),
+            "ROW_NUMBER needs a condition on it in the query around, e.g., WHERE rownum <= 3",
+        ),
+        (
+            RANKED.format(NUMBER.format("", "shop"), "SELECT * FROM orders", "place <= 2").replace(
+                "window_start, window_end", "shop"
+            ),
+            "ROW_NUMBER needs PARTITION BY window_start, window_end: else its rows change with each record",
+        ),
+        (
+            RANKED.format(
+                NUMBER.format("shop, ", "at"),
+                "SELECT * FROM TABLE(SESSION(TABLE orders PARTITION BY shop, DESCRIPTOR(at), INTERVAL '1' HOUR))",
+                "place = 1",
+            ),
+            "ROW_NUMBER of records in sessions is not possible",
+        ),
         ("SELECT shop FROM orders UNION ALL SELECT shop FROM orders", "UNION is not possible"),
         ("SELECT DISTINCT shop FROM orders", "DISTINCT is not possible"),
         ("SELECT shop FROM nowhere", "the script has no table 'nowhere'"),

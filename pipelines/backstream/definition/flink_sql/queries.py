@@ -16,6 +16,8 @@ from backstream.definition.flink_sql.script import WINDOW_FUNCTIONS, DeclaredTab
 
 START, END, TIME = "window_start", "window_end", "window_time"
 """The columns of a window, which a placeholder names in an expression."""
+RANK = "row_number"
+"""The placeholder of ROW_NUMBER."""
 _PARTS = {"START": START, "END": END, "ROWTIME": TIME}
 """The endings of the functions of group windows, e.g., TUMBLE_START."""
 _ARGUMENTS = {
@@ -25,6 +27,8 @@ _ARGUMENTS = {
     "SESSION": ("GAP",),
 }
 """The intervals of a window in their order."""
+_MIRRORED = {"gte": "lte", "gt": "lt"}
+"""The operators of comparisons whose sides are exchanged."""
 _JOIN_HINT = "joins of streams are not in a definition yet"
 
 
@@ -41,10 +45,23 @@ class ScriptWindow:
 
 
 @dataclass(frozen=True, slots=True)
+class ScriptTop:
+    """A ROW_NUMBER over the rows of each window; `n` is the greatest number, None before a condition on it."""
+
+    partition: tuple[exp.Expr, ...]
+    order: tuple[exp.Ordered, ...]
+    at: int
+    n: int | None = None
+    are_records: bool = False
+    """Whether records are ranked, and not the rows of an aggregation."""
+
+
+@dataclass(frozen=True, slots=True)
 class Relation:
     """Rows of one table: `columns` are expressions over its columns, `conditions` are those of WHERE.
 
-    After an aggregation, `keys` are the grouped expressions, and `having` has the conditions on its rows.
+    After an aggregation, `keys` are the grouped expressions, and `having` has the conditions on its rows. A ranked
+    record is an aggregation of its own.
     """
 
     table: DeclaredTable
@@ -53,6 +70,7 @@ class Relation:
     window: ScriptWindow | None = None
     keys: tuple[exp.Expr, ...] | None = None
     having: tuple[exp.Expr, ...] = ()
+    top: ScriptTop | None = None
 
 
 @dataclass(slots=True)
@@ -62,19 +80,26 @@ class QueryReader:
     script: FlinkScript
     _open: list[str] = field(default_factory=list)
 
-    def read(self, query: exp.Expr, names: Mapping[str, exp.Expr] | None = None) -> Relation:
-        """Return the rows of a query.
-
-        Args:
-            query: the query.
-            names: the queries of WITH, by name.
+    def read(self, query: exp.Expr) -> Relation:
+        """Return the rows of the query of an INSERT.
 
         Raises:
             SpecError: with line and column of a part that a definition cannot express.
         """
-        names = dict(names or {})
+        relation = self._read(query, {})
+        if relation.top is None:
+            return relation
+        if relation.top.n is None:
+            self.script.source.refuse(
+                relation.top.at, "ROW_NUMBER needs a condition on it in the query around, e.g., WHERE rownum <= 3"
+            )
+        return _with_record_rows(relation, relation.top) if relation.top.are_records else relation
+
+    def _read(self, query: exp.Expr, names: Mapping[str, exp.Expr]) -> Relation:
+        """Return the rows of a query; `names` are the queries of WITH."""
+        names = dict(names)
         if isinstance(query, exp.Subquery):
-            return self.read(query.this, names)
+            return self._read(query.this, names)
         if isinstance(query, exp.SetOperation):
             self._refuse(query, "UNION is not possible", "write each topic as [[source]], which unites them")
         if not isinstance(query, exp.Select):
@@ -107,8 +132,8 @@ class QueryReader:
             if node := query.args.get(clause):
                 self._refuse(node if place_of(node) else query, f"{name} is not possible")
         for window in query.find_all(exp.Window):
-            hint = "[top] has the first rows of a window" if window.find_ancestor(exp.Select) is query else ""
-            self._refuse(window, "OVER is not possible", hint)
+            if window.find_ancestor(exp.Select) is query and not _is_call(window.this, "ROW_NUMBER"):
+                self._refuse(window, "OVER is not possible", "ROW_NUMBER() up to a greatest number is [top]")
 
     def _read_table(self, node: exp.Expr, names: Mapping[str, exp.Expr]) -> tuple[Relation, str]:
         """Return the rows of a part of FROM, and its alias."""
@@ -118,7 +143,7 @@ class QueryReader:
                     self._refuse(
                         part, "a join is not possible" if clause == "joins" else f"{clause} is not possible"
                     )
-            return self.read(node.this, names), node.alias
+            return self._read(node.this, names), node.alias
         if not isinstance(node, exp.Table):
             self._refuse(node, "this part of FROM is not possible")
         for clause in ("joins", "pivots", "sample", "version", "when"):
@@ -145,7 +170,7 @@ class QueryReader:
             if name in self._open:
                 self._refuse(node, f"{name} reads itself")
             self._open.append(name)
-            relation = self.read(query, {key: each for key, each in names.items() if key != name})
+            relation = self._read(query, {key: each for key, each in names.items() if key != name})
             self._open.remove(name)
             return relation
         table = self.script.tables.get(name)
@@ -238,15 +263,18 @@ class QueryReader:
         """Return the rows of a SELECT over the rows of its FROM."""
         where, group, having = (query.args.get(name) for name in ("where", "group", "having"))
         conditions = [self._inline(each, relation, alias) for each in _conjuncts(where.this)] if where else []
+        if relation.top is not None:
+            relation, conditions = self._limited(relation, conditions), []
         if group is None and not any(is_aggregate(node) for each in query.expressions for node in each.walk()):
             columns = self._columns(query, relation, alias)
             if having:
                 self._refuse(having, "HAVING without GROUP BY is not possible")
             if relation.keys is not None:
-                return replace(relation, columns=columns, having=(*relation.having, *conditions))
+                return self._ranked(replace(relation, columns=columns, having=(*relation.having, *conditions)))
             self._require_records(conditions)
-            return replace(relation, columns=columns, conditions=(*relation.conditions, *conditions))
-        if relation.keys is not None:
+            filtered = replace(relation, columns=columns, conditions=(*relation.conditions, *conditions))
+            return self._ranked(filtered)
+        if relation.keys is not None or relation.top is not None:
             self._refuse(
                 group or query,
                 "a window of windows is not possible",
@@ -254,7 +282,62 @@ class QueryReader:
             )
         self._require_records(conditions)
         filtered = replace(relation, conditions=(*relation.conditions, *conditions))
-        return self._aggregate(query, filtered, alias)
+        return self._ranked(self._aggregate(query, filtered, alias))
+
+    def _ranked(self, relation: Relation) -> Relation:
+        """Return the rows of a SELECT; the column of a ROW_NUMBER becomes a placeholder."""
+        for name, value in relation.columns.items():
+            if (window := value.find(exp.Window)) is None:
+                continue
+            if window is not value or relation.top:
+                self._refuse(window, "ROW_NUMBER is only possible as one column of its own")
+            rank = exp.Placeholder(this=RANK)
+            rank.meta["start"] = place_of(window)
+            return self._ranked(
+                replace(relation, columns={**relation.columns, name: rank}, top=self._top(window, relation))
+            )
+        return relation
+
+    def _top(self, window: exp.Window, relation: Relation) -> ScriptTop:
+        partition, order = window.args.get("partition_by") or (), window.args.get("order")
+        if not {START, END} <= {each.name for each in partition if isinstance(each, exp.Placeholder)}:
+            self._refuse(
+                window,
+                "ROW_NUMBER needs PARTITION BY window_start, window_end: else its rows change with each record",
+            )
+        if order is None or window.args.get("spec"):
+            self._refuse(window, "ROW_NUMBER needs ORDER BY, and no ROWS or RANGE")
+        for each in order.expressions:
+            if bool(each.args.get("nulls_first")) == bool(each.args.get("desc")):
+                self._refuse(each, "NULLS FIRST and NULLS LAST are not possible: nulls are the least values")
+        keys = tuple(each for each in partition if not isinstance(each, exp.Placeholder))
+        top = ScriptTop(keys, tuple(order.expressions), place_of(window), are_records=relation.keys is None)
+        if top.are_records:
+            if relation.window is not None and relation.window.kind == "SESSION":
+                self._refuse(window, "ROW_NUMBER of records in sessions is not possible")
+            return top
+        grouped, ordered = ({each.sql() for each in found} for found in (relation.keys or (), keys))
+        if others := sorted(ordered - grouped):
+            self._refuse(window, f"PARTITION BY of ROW_NUMBER needs keys of GROUP BY, got {others[0]}")
+        open_keys = sorted(grouped - ordered - {each.this.sql() for each in top.order})
+        if open_keys:
+            self._refuse(
+                window,
+                "ORDER BY of ROW_NUMBER leaves equal rows in an order that is by chance in Flink",
+                f"add {', '.join(open_keys)} to ORDER BY".replace('"', ""),
+            )
+        return top
+
+    def _limited(self, relation: Relation, conditions: Sequence[exp.Expr]) -> Relation:
+        """Return ranked rows up to the greatest number that a condition names."""
+        top = relation.top
+        if top is None or not conditions:
+            return relation
+        n = _greatest_number(conditions[0])
+        if len(conditions) > 1 or n is None or top.n is not None:
+            place = next((each for each in conditions if _greatest_number(each) is None), conditions[-1])
+            self._refuse(place, "the only condition on ranked rows must be a greatest number, e.g., rownum <= 3")
+        return replace(relation, top=replace(top, n=n))
 
     def _require_records(self, conditions: Sequence[exp.Expr]) -> None:
         for condition in conditions:
@@ -384,6 +467,36 @@ def _conjuncts(node: exp.Expr) -> list[exp.Expr]:
     if isinstance(node, exp.And):
         return [*_conjuncts(node.this), *_conjuncts(node.expression)]
     return [node]
+
+
+def _with_record_rows(relation: Relation, top: ScriptTop) -> Relation:
+    """Return ranked records as an aggregation of single records, whose values are aggregates of one value."""
+    keys = {each.sql() for each in top.partition}
+
+    def of_record(node: exp.Expr) -> exp.Expr:
+        if node.sql() in keys or isinstance(node, exp.Placeholder):
+            return node.copy()
+        if not isinstance(node, exp.Column | exp.Dot):
+            return node
+        found = exp.Anonymous(this="MIN", expressions=[node.copy()])
+        found.meta["start"] = place_of(node)
+        return found
+
+    columns = {name: each.transform(of_record) for name, each in relation.columns.items()}
+    order = tuple(each.transform(of_record) for each in top.order)
+    return replace(relation, keys=top.partition, columns=columns, top=replace(top, order=order))
+
+
+def _greatest_number(node: exp.Expr) -> int | None:
+    """Return the greatest number that a condition on ROW_NUMBER allows; None for other conditions."""
+    operator, left, right = node.key, node.args.get("this"), node.args.get("expression")
+    if isinstance(right, exp.Placeholder):
+        operator, left, right = _MIRRORED.get(operator, operator), right, left
+    if not isinstance(left, exp.Placeholder) or left.name != RANK or not isinstance(right, exp.Literal):
+        return None
+    number = int(right.name) if right.name.isdigit() and not right.is_string else 0
+    greatest = {"lte": number, "lt": number - 1, "eq": number if number == 1 else 0}.get(operator, 0)
+    return greatest if greatest > 0 else None
 
 
 def _is_call(node: exp.Expr, name: str) -> bool:

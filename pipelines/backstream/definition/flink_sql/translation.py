@@ -19,7 +19,7 @@ from backstream.definition.flink_sql.expressions import (
     quote_identifier,
 )
 from backstream.definition.flink_sql.options import watermark_section
-from backstream.definition.flink_sql.queries import END, START, TIME, QueryReader, Relation
+from backstream.definition.flink_sql.queries import END, RANK, START, TIME, QueryReader, Relation, ScriptTop
 from backstream.definition.flink_sql.script import ColumnOfTable, FlinkScript, InsertStatement, ScriptText
 from backstream.definition.flink_sql.types import (
     BIGINT,
@@ -46,6 +46,7 @@ _GIVEN_SECTIONS = (
     "aggregates",
     "filter",
     "having",
+    "top",
     "derive_after",
     "job",
     "process",
@@ -145,6 +146,7 @@ class _Translation:
     _keys: dict[str, tuple[str, FlinkType]] = field(default_factory=dict)
     _calls: dict[str, str] = field(default_factory=dict)
     _open: list[str] = field(default_factory=list)
+    _rank: str | None = None
 
     @cached_property
     def relation(self) -> Relation:
@@ -167,6 +169,7 @@ class _Translation:
         condition = " and ".join(self._grouped_condition(each) for each in relation.conditions)
         columns, types = self._add_values(names)
         having = " and ".join(self._having(each) for each in relation.having)
+        top = {"top": self._top(relation.top)} if relation.top else {}
         self._rename_colliding()
         content: dict[str, Any] = {
             "source": self._source_section(),
@@ -177,6 +180,7 @@ class _Translation:
         content |= {"filter": {"where": condition}} if condition else {}
         content |= {"derive_after": self.derive_after} if self.derive_after else {}
         content |= {"having": {"condition": having}} if having else {}
+        content |= top
         return ScriptedInsert(content, columns, types, relation.table.options.get("topic", ("", 0))[0])
 
     # The source
@@ -398,6 +402,24 @@ class _Translation:
             )
             named = self._derived_as(wanted, key, value)
             self._keys[key.sql()] = named.sql.strip("`"), value.kind
+        if (top := self.relation.top) and top.are_records:
+            self._add_record_keys(top)
+
+    def _add_record_keys(self, top: ScriptTop) -> None:
+        """Add the partition and the offset to the key, so that each record is a row."""
+        if not {"arrival_time", "partition", "sequence"} <= self.source.keys():
+            self.script.source.refuse(
+                top.at,
+                "ROW_NUMBER of records needs the arrival, the partition, and the offset of each record",
+                "set source.arrival_time, source.partition, and source.sequence",
+            )
+        for key in ("partition", "sequence"):
+            name = self.source[key]
+            if name in (named for named, _ in self._keys.values()):
+                self.script.source.refuse(
+                    top.at, f"PARTITION BY has a key with the name of source.{key}, {name!r}"
+                )
+            self._keys[f"source.{key}"] = name, BIGINT
 
     def _derived_as(self, wanted: str, key: exp.Expr, value: SqlValue) -> SqlValue:
         """Return a key as a column with the wanted name; a column derived only for it is renamed."""
@@ -431,6 +453,11 @@ class _Translation:
     def _add_value(self, name: str, node: exp.Expr, declared: FlinkType | None) -> tuple[str, FlinkType]:
         if isinstance(node, exp.Placeholder) and node.this in _WINDOW_COLUMNS:
             return str(node.this), TIMESTAMP
+        if isinstance(node, exp.Placeholder) and node.this == RANK:
+            if self._rank or not (declared is None or holds_all(declared, BIGINT)):
+                self.script.source.refuse(place_of(node), "ROW_NUMBER is only possible as one BIGINT of the sink")
+            self._rank = name
+            return name, BIGINT
         if (key := self._keys.get(node.sql())) and (declared is None or holds_all(declared, key[1])):
             return key
         if name in self.aggregates or name in self.derive_after or name in _WINDOW_COLUMNS:
@@ -442,7 +469,7 @@ class _Translation:
             if is_aggregate(node):
                 self._calls.setdefault(node.sql(), name)
             return name, value.kind
-        value = self._with_type(self._as_declared(node, self._over_result().of(node), declared))
+        value = self._with_type(self._as_declared(node, self._over_result("having").of(node), declared))
         self.derive_after[name] = value.sql
         return name, value.kind
 
@@ -475,10 +502,12 @@ class _Translation:
             self.script.source, self._result_column, lambda node: self._result_value(node, self._aggregate)
         )
 
-    def _over_result(self) -> Expressions:
-        """Return the translation of expressions over the columns of the result."""
+    def _over_result(self, use: str) -> Expressions:
+        """Return the translation of expressions over the columns of the result; `use` names further columns."""
         return Expressions(
-            self.script.source, self._result_column, lambda node: self._result_value(node, self._named_aggregate)
+            self.script.source,
+            self._result_column,
+            lambda node: self._result_value(node, lambda call: self._named_aggregate(call, use)),
         )
 
     def _result_value(self, node: exp.Expr, aggregate: Callable[[exp.Expr], SqlValue]) -> SqlValue | None:
@@ -494,20 +523,57 @@ class _Translation:
             return SqlValue(str(node.this), TIMESTAMP)
         return self.script.source.refuse(place_of(node), f"{'.'.join(path)} is neither a key nor in an aggregate")
 
-    def _named_aggregate(self, node: exp.Expr) -> SqlValue:
+    def _named_aggregate(self, node: exp.Expr, use: str) -> SqlValue:
         """Return the column of the result with an aggregate; one that is not selected becomes a further column."""
         name = self._calls.get(node.sql())
         if name is None:
             call = node.this if isinstance(node, exp.Filter) else node
-            name, number = f"{call.name.lower()}_of_having", 2
-            while name in self.aggregates or name in self.derive_after:
-                name, number = f"{call.name.lower()}_of_having_{number}", number + 1
-            self.aggregates[name] = self._with_type(self._aggregate(node))
+            name = self._add_hidden(f"{call.name.lower()}_of_{use}", self._with_type(self._aggregate(node)))
             self._calls[node.sql()] = name
         return SqlValue(quote_identifier(name), self.aggregates[name].kind)
 
+    def _add_hidden(self, wanted: str, value: SqlValue) -> str:
+        """Add an aggregate that the sink does not have, and return its name."""
+        name, number = wanted, 2
+        while name in self.aggregates or name in self.derive_after:
+            name, number = f"{wanted}_{number}", number + 1
+        self.aggregates[name] = value
+        return name
+
+    def _top(self, top: ScriptTop) -> dict[str, Any]:
+        """Return the section `[top]`."""
+        terms = [(self._over_result("order").of(each.this).sql, bool(each.args.get("desc"))) for each in top.order]
+        if top.are_records:
+            arrival = self._add_hidden("arrival", SqlValue(f"min({self._arrival(top)})", BIGINT))
+            names = (arrival, *(self.source[key] for key in ("partition", "sequence")))
+            terms += [(quote_identifier(name), self._keeps_last(top)) for name in names]
+        partition = [self._keys[each.sql()][0] for each in top.partition]
+        by = ", ".join(f"{term} desc" if is_descending else term for term, is_descending in terms)
+        section: dict[str, Any] = {"n": top.n, "by": by}
+        section |= {"partition_by": partition} if partition else {}
+        return section | ({"rank": self._rank} if self._rank else {})
+
+    def _arrival(self, top: ScriptTop) -> str:
+        """Return the arrival of a record as a number or a time, which have an order."""
+        if "arrival_time_pattern" in self.source:
+            self.script.source.refuse(
+                top.at, "ROW_NUMBER of records needs an arrival without source.arrival_time_pattern"
+            )
+        arrival = str(self.source["arrival_time"])
+        if self.source.get("columns", {}).get(arrival) in ("bigint", "timestamp"):
+            return quote_identifier(arrival)
+        kind = {None: "timestamp", "s": "double"}.get(self.source.get("arrival_time_unit"), "bigint")
+        return f"cast({arrival} as {kind})"
+
+    def _keeps_last(self, top: ScriptTop) -> bool:
+        """Return whether Flink keeps the last one of equal records: the latest record is a deduplication."""
+        (first, *others), watermark = top.order, self.relation.table.watermark
+        time = exp.Column(this=exp.to_identifier(watermark[0] if watermark else "", quoted=True))
+        is_time = isinstance(first.this, exp.Anonymous) and first.this.expressions == [time]
+        return top.n == 1 and not others and bool(first.args.get("desc")) and is_time
+
     def _having(self, node: exp.Expr) -> str:
-        text = self._over_result().condition(node)
+        text = self._over_result("having").condition(node)
         return f"({text})" if isinstance(node, exp.Or) and len(self.relation.having) > 1 else text
 
     def _aggregate(self, node: exp.Expr) -> SqlValue:
