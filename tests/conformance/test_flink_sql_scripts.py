@@ -188,3 +188,34 @@ def test_the_first_records_of_a_window_have_their_values(spark: SparkSession) ->
     tally = find_difference([{"case": case, "flink": {"complete": last_requests()}}], run_engine(spark, "native"))
 
     assert (tally.differ, tally.unsupported, tally.agree) == ([], {}, 1)
+
+
+def shifted(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with its window an hour later."""
+    names = ("window_start", "window_end")
+    return row | {name: (datetime.fromisoformat(row[name]) + timedelta(hours=1)).isoformat() for name in names}
+
+
+@pytest.mark.slow
+def test_windows_of_a_script_in_local_time_fire_at_the_same_instants(spark: SparkSession) -> None:
+    (line,) = lines_of("01")
+    script = f"SET 'table.local-time-zone' = 'Europe/Berlin';\n{line['case']['script']}"
+    live = [shifted(row) for row in line["flink"]["live"]]
+
+    tally = find_difference(
+        [{"case": {**line["case"], "script": script}, "flink": {"live": live}}], run_engine(spark, "native")
+    )
+
+    assert (tally.differ, tally.unsupported, tally.agree) == ([], {}, 1)
+
+
+@pytest.mark.parametrize(("zone", "is_possible"), [("Asia/Kolkata", False), ("Asia/Tokyo", True)])
+def test_windows_whose_records_flink_can_lose_are_counted_by_their_reason(zone: str, *, is_possible: bool) -> None:
+    (line,) = lines_of("01")
+    script = line["case"]["script"].replace("'5' MINUTES", "'1' HOUR")
+    case = {**line["case"], "script": f"SET 'table.local-time-zone' = '{zone}';\n{script}"}
+
+    tally = find_difference([{**line, "case": case}], run_cases)
+
+    reason = f"windows in {zone}, of which Flink can lose records in a buffer"
+    assert (reason in tally.unsupported) is not is_possible

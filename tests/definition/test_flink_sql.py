@@ -36,7 +36,7 @@ ARCHIVE = {
     "columns": {"partition": "int", "offset": "bigint", "arrival_ms": "bigint"},
 }
 
-OTHER_SOURCE = "is not possible: its rows change, or Flink makes its watermarks by other rules"
+OTHER_SOURCE = "is not possible: its rows change, or its watermarks have other rules"
 
 
 def expand(script: str, **section: str) -> dict[str, Any]:
@@ -197,6 +197,73 @@ def test_options_and_settings_decide_about_watermarks() -> None:
         "emit": "on_event",
         "emit_interval": "1s",
     }
+
+
+def test_an_operator_of_the_plan_makes_the_watermarks_of_files() -> None:
+    query = f"SELECT COUNT(*) AS n FROM {WINDOW} GROUP BY window_start, window_end"
+    orders = ORDERS.replace("'kafka'", "'filesystem'")
+    content = expand(f"SET 'table.exec.source.idle-timeout' = '90 s';\n{orders}INSERT INTO sink {query};")
+    assert content["watermark"] == {
+        "strategy": "flink_sql",
+        "delay": "5s",
+        "topology": "operator",
+        "idle_timeout": "1m30s",
+    }
+
+
+BERLIN = "SET 'table.local-time-zone' = 'Europe/Berlin';\n"
+
+
+def test_windows_of_instants_are_in_the_local_time_of_the_job() -> None:
+    query = f"SELECT window_start, MAX(at) AS last_at FROM {WINDOW} GROUP BY window_start, window_end"
+    local = {"kind": "tumbling", "size": "1h", "time_zone": "Europe/Berlin"}
+    assert of_query(query, BERLIN)["window"] == local
+    stored = ORDERS.replace("at AS TO_TIMESTAMP_LTZ(at_ms, 3)", "at {}(3)")
+    for kind, window in (("TIMESTAMP_LTZ", local), ("TIMESTAMP", {"kind": "tumbling", "size": "1h"})):
+        content = expand(f"{BERLIN}{stored.format(kind)}INSERT INTO sink {query};")
+        assert content["window"] == window
+        assert content["source"]["time_zone"] == "UTC"
+
+
+@pytest.mark.parametrize(
+    ("call", "expression"),
+    [
+        ("MAX(DATE_FORMAT(at, 'HH'))", "DATE_FORMAT(at, 'HH')"),
+        ("MAX(HOUR(at))", "HOUR(at)"),
+        ("MAX(EXTRACT(DAY FROM at))", "EXTRACT(DAY FROM at)"),
+        ("MAX(CAST(at AS TIMESTAMP(3)))", "CAST(at AS TIMESTAMP(3))"),
+        (
+            "COUNT(*) FILTER (WHERE at > TO_TIMESTAMP('2026-01-01 00:00:00'))",
+            "at > TO_TIMESTAMP('2026-01-01 00:00:00')",
+        ),
+    ],
+)
+def test_functions_that_read_an_instant_in_local_time_are_refused(call: str, expression: str) -> None:
+    query = f"SELECT {call} AS n FROM {WINDOW} GROUP BY window_start, window_end"
+    assert of_query(query)["aggregates"]
+    with pytest.raises(SpecError) as caught:
+        of_query(query, BERLIN)
+    assert (
+        str(caught.value)
+        .replace('"', "")
+        .startswith(
+            "a TIMESTAMP_LTZ as a time of table.local-time-zone = 'Europe/Berlin' is not possible in"
+            f" {expression}: only windows are in local time (job.sql, line 14, column "
+        )
+    )
+
+
+def test_a_window_time_in_local_time_is_refused() -> None:
+    query = f"SELECT window_time, COUNT(*) AS n FROM {WINDOW} GROUP BY window_start, window_end, window_time"
+    with pytest.raises(
+        SpecError, match="window_time is not possible with windows in local time: it is an instant"
+    ):
+        of_query(query, BERLIN)
+    sink = "CREATE TABLE sink (last_at TIMESTAMP(3)) WITH ('connector' = 'x');"
+    query = f"SELECT MAX(at) FROM {WINDOW} GROUP BY window_start, window_end"
+    assert expand(f"{ORDERS}{sink}INSERT INTO sink {query};")["aggregates"] == {"last_at": "max(at)"}
+    with pytest.raises(SpecError, match=r"is not possible in MAX\(.*\): only windows are in local time"):
+        expand(f"{BERLIN}{ORDERS}{sink}INSERT INTO sink {query};")
 
 
 @pytest.mark.parametrize(
@@ -420,7 +487,15 @@ def test_what_a_definition_cannot_express_is_refused(query: str, problem: str) -
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        ("'kafka'", "'filesystem'", f"a source of filesystem {OTHER_SOURCE} (job.sql, line 12, column 9)"),
+        ("'kafka'", "'kinesis'", f"a source of kinesis {OTHER_SOURCE} (job.sql, line 12, column 9)"),
+        (
+            "'kafka'",
+            "'filesystem', 'scan.watermark.emit.strategy' = 'on-event'",
+            (
+                "scan.watermark.emit.strategy has no meaning for filesystem, which does not make watermarks itself"
+                " (job.sql, line 12, column 37)"
+            ),
+        ),
         ("'json'", "'debezium-json'", f"a source of debezium-json {OTHER_SOURCE} (job.sql, line 12, column 9)"),
         (
             "'orders',",
@@ -437,8 +512,8 @@ def test_what_a_definition_cannot_express_is_refused(query: str, problem: str) -
         ),
         (
             "CREATE",
-            "SET 'table.local-time-zone' = 'Europe/Berlin'; CREATE",
-            "windows of the time zone Europe/Berlin are not possible in a script yet (job.sql, line 1, column 1)",
+            "SET 'table.local-time-zone' = 'GMT+01:00'; CREATE",
+            "the time zone must have a name such as Europe/Berlin, got 'GMT+01:00' (job.sql, line 1, column 1)",
         ),
         (
             "CREATE",

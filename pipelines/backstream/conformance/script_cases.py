@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from math import lcm
+from math import gcd, lcm
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,9 @@ from backstream.definition.flink_sql.translation import ScriptedInsert, expand_s
 from backstream.definition.flink_sql.types import FlinkType
 from backstream.definition.loader import parse_definition
 from backstream.errors import SpecError
-from backstream.eventtime.instants import DAY_MS, duration_text, epoch_ms
+from backstream.eventtime.instants import DAY_MS, duration_ms, duration_text, epoch_ms
 from backstream.eventtime.intervals import Interval
+from backstream.eventtime.time_zones import find_zone
 from backstream.runs.plan import Mode
 
 _SCRIPT, _EVENTS = "script.sql", "events.jsonl"
@@ -123,9 +124,21 @@ def parse_script_case(line: Mapping[str, Any]) -> ScriptCase:
         parse_definition(translated.content, _SCRIPT)
     except SpecError as error:
         raise UnsupportedCaseError(str(error).partition("\n")[0]) from None
+    _require_flushed_windows(translated.content["window"])
     events = [event for event in case["events"] if not translated.topic or event["topic"] == translated.topic]
     modes = {which: mode for which, mode in _MODES.items() if which in line["flink"]}
     return ScriptCase(case["name"], content, case["script"], translated, events, modes)
+
+
+def _require_flushed_windows(window: Mapping[str, Any]) -> None:
+    """Check that Flink loses no records of the windows in its buffer, which no checkpoint flushes here."""
+    zone, kind = find_zone(window.get("time_zone")), window["kind"]
+    if zone is None or zone.has_daylight_saving or kind == "session":
+        return
+    slice_ms = gcd(*(duration_ms(window[key]) for key in ("size", "slide", "step") if key in window))
+    if zone.offsets_ms[-1] % slice_ms:
+        msg = f"windows in {zone.name}, of which Flink can lose records in a buffer"
+        raise UnsupportedCaseError(msg)
 
 
 def write_script_dataset(case: ScriptCase, folder: Path, engine: str) -> tuple[Path, Interval]:

@@ -18,7 +18,7 @@ from backstream.definition.flink_sql.expressions import (
     place_of,
     quote_identifier,
 )
-from backstream.definition.flink_sql.options import watermark_section
+from backstream.definition.flink_sql.options import local_time_zone, watermark_section
 from backstream.definition.flink_sql.queries import END, RANK, START, TIME, QueryReader, Relation, ScriptTop
 from backstream.definition.flink_sql.script import ColumnOfTable, FlinkScript, InsertStatement, ScriptText
 from backstream.definition.flink_sql.types import (
@@ -158,6 +158,15 @@ class _Translation:
             )
         return found
 
+    @cached_property
+    def zone(self) -> str | None:
+        """The time zone of `TIMESTAMP_LTZ`; None for UTC."""
+        return local_time_zone(self.script)
+
+    def _over_table(self) -> Expressions:
+        """Return the translation of expressions over the columns of the table."""
+        return Expressions(self.script.source, self._column, zone=self.zone)
+
     def to_content(self) -> ScriptedInsert:
         """Return the content of a definition."""
         relation = self.relation
@@ -225,7 +234,7 @@ class _Translation:
             return self._stored_time(column)
         if stored := self._time_from_field(node):
             return stored
-        found = Expressions(self.script.source, self._column).of(node)
+        found = self._over_table().of(node)
         if not found.kind.is_time:
             self.script.source.refuse(
                 column.at, f"the time of the watermark must be a TIMESTAMP, got {found.kind}"
@@ -240,7 +249,7 @@ class _Translation:
         if stored is None or stored.kind is None or stored.metadata is not None:
             return None
         before = dict(self.derive), dict(self._derived)
-        Expressions(self.script.source, self._column).of(node)  # it checks the types, and refuses other functions
+        self._over_table().of(node)  # it checks the types, and refuses other functions
         self.derive, self._derived = before  # the time is read from the file, and needs no derived column
         self._use_field(stored)
         arguments = [each.name for each in node.expressions[1:]]
@@ -263,6 +272,10 @@ class _Translation:
                     column.at,
                     f"the metadata {column.metadata!r} is no time of the archive",
                     "set source.arrival_time",
+                )
+            if self.zone and column.kind and column.kind.name != TIMESTAMP_LTZ.name:
+                self.script.source.refuse(
+                    column.at, f"the metadata {column.metadata!r} needs TIMESTAMP_LTZ(3): its value is an instant"
                 )
             forms = {f"event_time_{form}": self.source.get(f"arrival_time_{form}") for form in ("unit", "pattern")}
             return {"event_time": self.source["arrival_time"]} | {key: form for key, form in forms.items() if form}
@@ -301,7 +314,7 @@ class _Translation:
             if name in self._open:
                 self.script.source.refuse(column.at, f"the column {name} is computed from itself")
             self._open.append(name)
-            value = Expressions(self.script.source, self._column).of(column.computed)
+            value = self._over_table().of(column.computed)
             self._open.remove(name)
         else:
             value = self._field_value(column, path)
@@ -363,19 +376,25 @@ class _Translation:
                 )
         if any(length == 0 for name, length in lengths.items() if name != "OFFSET"):
             self.script.source.refuse(window.at, f"the intervals of {window.kind} must be longer than 0")
-        kind = self._time_type()
-        if kind.name == "TIMESTAMP_LTZ":
-            pass  # the time zone is UTC: `options` refuses others
+        is_local = self.zone is not None and self._time_kind.name == TIMESTAMP_LTZ.name
         return {
             "kind": _KINDS[window.kind],
             **{_KEYS[name]: duration_text(length) for name, length in lengths.items()},
+            **({"time_zone": self.zone} if self.zone and is_local else {}),
         }
 
-    def _time_type(self) -> FlinkType:
+    @cached_property
+    def _time_kind(self) -> FlinkType:
+        """The type of the time of the watermark."""
         table = self.relation.table
         assert table.watermark is not None  # noqa: S101 - `watermark_section` has checked it
         column = table.columns.get(table.watermark[0])
-        return column.kind if column and column.kind else TIMESTAMP
+        if column is None or column.computed is None:
+            return column.kind if column and column.kind else TIMESTAMP
+        before = dict(self.derive), dict(self._derived)
+        kind = self._over_table().of(column.computed).kind
+        self.derive, self._derived = before  # `_event_time` decides about derived columns
+        return kind
 
     # The result
 
@@ -393,7 +412,7 @@ class _Translation:
     def _add_keys(self, names: Sequence[str]) -> None:
         """Name the keys by the columns of the sink, or else by those of the table."""
         selected = {value.sql(): name for name, value in zip(names, self.relation.columns.values(), strict=True)}
-        expressions = Expressions(self.script.source, self._column)
+        expressions = self._over_table()
         for key in self.relation.keys or ():
             value = expressions.of(key)
             wanted = snake_name(
@@ -436,7 +455,7 @@ class _Translation:
         return self._derive(wanted, value)
 
     def _grouped_condition(self, node: exp.Expr) -> str:
-        text = Expressions(self.script.source, self._column).condition(node)
+        text = self._over_table().condition(node)
         return f"({text})" if isinstance(node, exp.Or) and len(self.relation.conditions) > 1 else text
 
     def _add_values(self, names: Sequence[str]) -> tuple[dict[str, str], dict[str, FlinkType]]:
@@ -493,13 +512,17 @@ class _Translation:
                 place_of(node), f"{value.kind} is no {declared}, the type of the sink's column"
             )
         if declared.is_time:
+            self._over_table().refuse_local_time(node, value.kind, declared)
             return SqlValue(value.sql, declared, value.is_atom)
         return SqlValue(f"cast({value.sql} as {declared.spark})", declared)
 
     def _over_records(self) -> Expressions:
         """Return the translation of aggregates with expressions around them, over records."""
         return Expressions(
-            self.script.source, self._result_column, lambda node: self._result_value(node, self._aggregate)
+            self.script.source,
+            self._result_column,
+            lambda node: self._result_value(node, self._aggregate),
+            self.zone,
         )
 
     def _over_result(self, use: str) -> Expressions:
@@ -508,6 +531,7 @@ class _Translation:
             self.script.source,
             self._result_column,
             lambda node: self._result_value(node, lambda call: self._named_aggregate(call, use)),
+            self.zone,
         )
 
     def _result_value(self, node: exp.Expr, aggregate: Callable[[exp.Expr], SqlValue]) -> SqlValue | None:
@@ -519,7 +543,11 @@ class _Translation:
     def _result_column(self, node: exp.Expr, path: Sequence[str]) -> SqlValue:
         if isinstance(node, exp.Placeholder):
             if node.this == TIME:
-                return SqlValue(f"{END} - interval 1 milliseconds", self._time_type(), is_atom=False)
+                if self.zone and self._time_kind.name == TIMESTAMP_LTZ.name:
+                    self.script.source.refuse(
+                        place_of(node), f"{TIME} is not possible with windows in local time: it is an instant"
+                    )
+                return SqlValue(f"{END} - interval 1 milliseconds", self._time_kind, is_atom=False)
             return SqlValue(str(node.this), TIMESTAMP)
         return self.script.source.refuse(place_of(node), f"{'.'.join(path)} is neither a key nor in an aggregate")
 
@@ -579,7 +607,7 @@ class _Translation:
     def _aggregate(self, node: exp.Expr) -> SqlValue:
         """Return an aggregate of Spark SQL with the value and the type that Flink gives it."""
         call = node.this if isinstance(node, exp.Filter) else node
-        over = Expressions(self.script.source, self._column)
+        over = self._over_table()
         suffix = f" filter (where {over.condition(node.expression.this)})" if isinstance(node, exp.Filter) else ""
         name, arguments = call.name.upper(), call.expressions
         if len(arguments) != 1:
