@@ -403,7 +403,14 @@ TO_SINK = "SELECT window_start, {} FROM " + WINDOW + " GROUP BY shop, window_sta
             f"SELECT COUNT(*) FROM {WINDOW} GROUP BY GROUPING SETS ((window_start, window_end))",
             "GROUPING SETS, CUBE, and ROLLUP are not possible",
         ),
-        ("SELECT COUNT(*) FROM orders a JOIN orders b ON a.shop = b.shop", "a join is not possible"),
+        (
+            "SELECT a.shop FROM orders a JOIN orders b ON a.shop = b.shop",
+            "a join of a table with itself is not possible",
+        ),
+        (
+            "SELECT COUNT(*) FROM (SELECT * FROM orders a JOIN orders b ON a.shop = b.shop) GROUP BY shop",
+            "a join is not possible",
+        ),
         ("SELECT shop, SUM(items) OVER (ORDER BY at) FROM orders", "OVER is not possible"),
         (
             RANKED.format(NUMBER.format("", "revenue DESC"), SUMS, "place <= 2").replace("ROW_NUMBER", "RANK"),
@@ -610,3 +617,165 @@ def test_fields_of_parquet_files_are_columns_with_their_own_types() -> None:
         "price": "cast(price as double)",
         "amount": "cast(amount as decimal(10, 2))",
     }
+
+
+PAYMENTS = """CREATE TABLE payments (
+  orderShop STRING, paid DECIMAL(10, 2), items BIGINT, paid_ms BIGINT, at AS TO_TIMESTAMP_LTZ(paid_ms, 3),
+  WATERMARK FOR at AS at - INTERVAL '5' SECOND
+) WITH ('connector' = 'kafka', 'topic' = 'payments', 'format' = 'json');
+"""
+PAIRS = "SELECT o.shop, o.items, p.paid, p.at AS paid_at FROM orders o {}JOIN payments p ON {}"
+INTERVAL = "o.shop = p.orderShop AND p.at BETWEEN o.at - INTERVAL '1' HOUR AND o.at + INTERVAL '1' DAY"
+SAME_WINDOW = "o.window_start = p.window_start AND o.window_end = p.window_end"
+
+
+def of_join(query: str, orders: str = ORDERS, payments: str = PAYMENTS) -> dict[str, Any]:
+    sources = [{**ARCHIVE, "name": name, "path": f"{name}/*.json"} for name in ("payments", "orders")]
+    content = {"name": "pairs", "flink_sql": {"script": "job.sql", "value": "value"}, "source": sources}
+    script = ScriptText(f"{orders}{payments}INSERT INTO sink {query};", "job.sql")
+    found = dict(expand_script(content, script, "pairs.toml").content)
+    parse_definition(found, "pairs.toml")
+    return found
+
+
+def windowed(query: str, call: str = "TUMBLE", lengths: str = "INTERVAL '1' HOUR") -> str:
+    for table in ("orders", "payments"):
+        query = query.replace(
+            f"{table} ", f"(SELECT * FROM TABLE({call}(TABLE {table}, DESCRIPTOR(at), {lengths}))) "
+        )
+    return query
+
+
+def test_an_interval_join_has_a_source_for_each_table() -> None:
+    content = of_join(PAIRS.format("LEFT ", f"{INTERVAL} AND p.items >= o.items AND p.paid > 0"))
+    assert content["join"] == {
+        "kind": "interval",
+        "type": "left",
+        "semantics": "flink_sql",
+        "left": {"items_2": "int", "left_1": "bigint"},
+        "right": {"paid": "decimal(10, 2)", "paid_at": "timestamp", "right_1": "bigint"},
+        "where": "left_1 <= right_1",
+        "lower": "-1h",
+        "upper": "1d",
+    }
+    assert [(each["name"], each["path"], each["key"]) for each in content["source"]] == [
+        ("orders", "orders/*.json", ["shop"]),
+        ("payments", "payments/*.json", ["shop"]),
+    ]
+    assert content["source"][1]["derive"] == {
+        "order_shop": "value.orderShop",
+        "paid": "cast(value.paid as decimal(10, 2))",
+        "paid_ms": "value.paid_ms",
+        "at": "timestamp_millis(paid_ms)",
+        "items": "value.items",
+        "shop": "order_shop",
+        "paid_at": "at",
+        "right_1": "cast(items as bigint)",
+        "is_kept": "coalesce((paid > 0), false)",
+    }
+    assert content["source"][0]["derive"]["is_kept"] == "true"
+    assert content["filter"] == {"where": "is_kept"}
+    assert content["watermark"] == {"strategy": "flink_sql", "delay": "5s"}
+    assert content["backfill"] == {"mode": "replay"}
+
+
+@pytest.mark.parametrize(
+    ("times", "bounds"),
+    [
+        (
+            "p.at > o.at AND o.at >= p.at - INTERVAL '5' MINUTE",
+            {"lower": "0s", "lower_exclusive": True, "upper": "5m"},
+        ),
+        (
+            "(o.at - INTERVAL '3' SECOND < p.at + INTERVAL '2' SECOND AND p.at < o.at)",
+            {"lower": "-5s", "lower_exclusive": True, "upper": "0s", "upper_exclusive": True},
+        ),
+        ("o.at BETWEEN p.at - INTERVAL '1' HOUR AND p.at", {"lower": "0s", "upper": "1h"}),
+    ],
+)
+def test_bounds_of_an_interval_join_are_those_of_the_right_time_less_the_left_one(
+    times: str, bounds: dict[str, Any]
+) -> None:
+    query = PAIRS.format("", f"o.shop = p.orderShop AND {times}")
+    others = {"kind", "type", "semantics", "left", "right"}
+    for text in (query, query.replace("JOIN payments p ON", ", payments p WHERE")):
+        section = of_join(text)["join"]
+        assert {key: value for key, value in section.items() if key not in others} == bounds
+
+
+def test_a_join_of_windows_has_the_watermark_of_each_table() -> None:
+    select = PAIRS.format("FULL ", f"o.shop = p.orderShop AND {SAME_WINDOW}").replace(
+        "p.paid,", "p.orderShop, p.paid,"
+    )
+    content = of_join(windowed(select), payments=PAYMENTS.replace("'5' SECOND", "'9' SECOND"))
+    assert content["join"]["left"] == {"shop_2": "string", "items": "int"}
+    assert content["join"]["right"] == {"order_shop": "string", "paid": "decimal(10, 2)", "paid_at": "timestamp"}
+    assert (content["join"]["kind"], content["join"]["type"]) == ("window", "full")
+    assert content["window"] == {"kind": "tumbling", "size": "1h"}
+    assert content["watermark"] == {}
+    assert [each["watermark"]["delay"] for each in content["source"]] == ["5s", "9s"]
+
+
+@pytest.mark.parametrize(
+    ("query", "problem"),
+    [
+        (
+            PAIRS.format("", "o.shop = p.orderShop"),
+            "a join needs a lower and an upper bound of the times, or windows",
+        ),
+        (PAIRS.format("", INTERVAL.replace("o.shop", "'x'")), "a join needs an equality of columns of both sides"),
+        (PAIRS.format("", f"{INTERVAL} AND o.at = p.at"), "an interval join needs one lower and one upper bound"),
+        (PAIRS.format("", f"{INTERVAL} AND o.at > p.at"), "an interval join needs one lower and one upper bound"),
+        (PAIRS.format("LEFT ", f"{INTERVAL} AND o.items > 1"), "a condition on a side all of whose rows are kept"),
+        (PAIRS.format("LEFT ", f"{INTERVAL} WHERE p.items > 1"), "WHERE after a LEFT JOIN is not possible"),
+        (PAIRS.format("", f"{INTERVAL} AND (o.items = 1 OR p.items = 1)"), "a condition of a join must compare"),
+        (PAIRS.format("", f"{INTERVAL} AND o.amount < p.items"), "a comparison of DECIMAL(10, 2) with BIGINT"),
+        (
+            PAIRS.format("", INTERVAL).replace("o.items", "o.items + p.items"),
+            "a column of a join must be an expression",
+        ),
+        (PAIRS.format("", INTERVAL).replace("o.items", "o.*"), "a star or OVER is not possible in a join"),
+        (PAIRS.format("", INTERVAL).replace("o.items", "items"), "the column items is in both sides of the join"),
+        (
+            PAIRS.format("", f"{INTERVAL} JOIN payments q ON TRUE"),
+            "a join of more than two tables is not possible",
+        ),
+        (PAIRS.format("CROSS ", "TRUE"), "only an INNER, LEFT, RIGHT, or FULL JOIN with ON is possible"),
+        (
+            windowed(PAIRS.format("", "o.shop = p.orderShop")),
+            "a join of windows needs equal window_start and window_end",
+        ),
+        (
+            windowed(
+                PAIRS.format("", f"o.shop = p.orderShop AND {SAME_WINDOW}"),
+                "HOP",
+                "INTERVAL '5' MINUTE, INTERVAL '1' HOUR",
+            ),
+            "a join of HOP windows is not possible: a row has one tumbling window",
+        ),
+        (
+            windowed(
+                PAIRS.format("LEFT ", f"o.shop = p.orderShop AND {SAME_WINDOW}").replace("p.at", "p.window_end")
+            ),
+            "only window_start and window_end are possible here, and of a side that is never null",
+        ),
+        (
+            PAIRS.format("", INTERVAL).replace("orders o", f"({SUMS}) o"),
+            "a join of aggregates is not possible: rows of [join] are pairs of records",
+        ),
+        (f"{PAIRS.format('', INTERVAL)} GROUP BY o.shop", "an aggregation of a join is not possible"),
+    ],
+)
+def test_joins_that_a_definition_cannot_express_are_refused(query: str, problem: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        of_join(query)
+    assert str(caught.value).startswith(problem)
+    assert " (job.sql, line 17, column " in str(caught.value)
+
+
+def test_a_join_needs_two_sources_with_the_names_of_its_tables() -> None:
+    with pytest.raises(SpecError) as caught:
+        expand(f"{ORDERS}{PAYMENTS}INSERT INTO sink {PAIRS.format('', INTERVAL)};")
+    assert str(caught.value) == (
+        "a join needs two [[source]] with the names of its tables, orders and payments (orders.toml)"
+    )

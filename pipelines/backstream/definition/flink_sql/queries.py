@@ -27,9 +27,17 @@ _ARGUMENTS = {
     "SESSION": ("GAP",),
 }
 """The intervals of a window in their order."""
-_MIRRORED = {"gte": "lte", "gt": "lt"}
+_MIRRORED = {"gte": "lte", "gt": "lt", "lte": "gte", "lt": "gt"}
 """The operators of comparisons whose sides are exchanged."""
-_JOIN_HINT = "joins of streams are not in a definition yet"
+_JOIN_HINT = "only the query of an INSERT itself can join, and two tables or their windows"
+_TIME_BOUNDS = {
+    "gte": ("lower", False),
+    "gt": ("lower", True),
+    "lte": ("upper", False),
+    "lt": ("upper", True),
+}
+"""The bound of an interval join that a comparison gives, and whether it is exclusive."""
+_ORDERINGS = {"eq": "=", "neq": "<>", "gte": ">=", "gt": ">", "lte": "<=", "lt": "<"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +81,23 @@ class Relation:
     top: ScriptTop | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class JoinedRows:
+    """Pairs of records of two tables.
+
+    `keys` and `comparisons` have a left and a right expression; `bounds` are those of an interval join
+    in ms, empty for windows. A result column has the side of its expression: 0 for left, 1 for right.
+    """
+
+    sides: tuple[Relation, Relation]
+    join_type: str
+    keys: tuple[tuple[exp.Expr, exp.Expr], ...]
+    comparisons: tuple[tuple[exp.Expr, str, exp.Expr], ...]
+    bounds: Mapping[str, tuple[int, bool]]
+    columns: Mapping[str, tuple[int, exp.Expr]]
+    at: int
+
+
 @dataclass(slots=True)
 class QueryReader:
     """A reader of the queries of a script."""
@@ -80,12 +105,14 @@ class QueryReader:
     script: FlinkScript
     _open: list[str] = field(default_factory=list)
 
-    def read(self, query: exp.Expr) -> Relation:
+    def read(self, query: exp.Expr) -> Relation | JoinedRows:
         """Return the rows of the query of an INSERT.
 
         Raises:
             SpecError: with line and column of a part that a definition cannot express.
         """
+        if isinstance(query, exp.Select) and query.args.get("joins"):
+            return self._joined(query)
         relation = self._read(query, {})
         if relation.top is None:
             return relation
@@ -339,6 +366,164 @@ class QueryReader:
             self._refuse(place, "the only condition on ranked rows must be a greatest number, e.g., rownum <= 3")
         return replace(relation, top=replace(top, n=n))
 
+    # Joins
+
+    def _joined(self, query: exp.Select) -> JoinedRows:
+        """Return the pairs of a SELECT with a join."""
+        join, *others = query.args["joins"]
+        names = {each.alias: each.this for each in (query.args.get("with_") or exp.With()).expressions}
+        if others:
+            self._refuse(others[0], "a join of more than two tables is not possible")
+        kind, side = str(join.args.get("kind") or "INNER").upper(), str(join.args.get("side") or "").upper()
+        if kind not in ("INNER", "OUTER") or join.args.get("using") or join.args.get("method"):
+            self._refuse(join, "only an INNER, LEFT, RIGHT, or FULL JOIN with ON is possible")
+        if group := query.args.get("group") or query.args.get("having"):
+            self._refuse(group, "an aggregation of a join is not possible: rows of [join] are pairs of records")
+        alone = query.copy()
+        alone.set("joins", None)
+        self._refuse_clauses(alone)
+        places = (query.args["from_"].this, join.this)
+        found = [self._read_table(node, names) for node in places]
+        self._require_sides([relation for relation, _ in found], places)
+        conditions = [self._of_sides(part, found) for part in self._conditions_of(query, join, side)]
+        rows = JoinedRows(
+            (found[0][0], found[1][0]),
+            side.lower() or "inner",
+            (),
+            (),
+            {},
+            self._columns_of_sides(query, found),
+            place_of(join),
+        )
+        for condition in conditions:
+            rows = self._with_condition(rows, condition)
+        return self._complete(rows, join, conditions)
+
+    def _require_sides(self, sides: Sequence[Relation], places: Sequence[exp.Expr]) -> None:
+        """Check that both sides are records of two tables, either of windows or not."""
+        for relation, node in zip(sides, places, strict=True):
+            if relation.keys is not None or relation.top is not None:
+                self._refuse(node, "a join of aggregates is not possible: rows of [join] are pairs of records")
+        left, right = sides
+        if left.table.name == right.table.name:
+            self._refuse(places[1], "a join of a table with itself is not possible")
+        if (left.window is None) != (right.window is None):
+            self._refuse(places[1], "a join of windows with records without windows is not possible")
+
+    def _conditions_of(self, query: exp.Select, join: exp.Expr, side: str) -> list[exp.Expr]:
+        """Return the conditions of a join, to which those of WHERE belong if no side keeps all rows."""
+        where, on = query.args.get("where"), join.args.get("on")
+        if where and side:
+            self._refuse(where, f"WHERE after a {side} JOIN is not possible", "write it into a side's subquery")
+        return [part for each in (on, where.this if where else None) if each for part in _conjuncts(each)]
+
+    def _columns_of_sides(
+        self, query: exp.Select, found: Sequence[tuple[Relation, str]]
+    ) -> dict[str, tuple[int, exp.Expr]]:
+        """Return the selected columns of a join by name, each with its side."""
+        columns: dict[str, tuple[int, exp.Expr]] = {}
+        for each in query.expressions:
+            value = each.this if isinstance(each, exp.Alias) else each
+            if (isinstance(value, exp.Star | exp.Column) and value.find(exp.Star)) or value.find(exp.Window):
+                self._refuse(each, "a star or OVER is not possible in a join", "write the columns")
+            name = each.alias_or_name if isinstance(each, exp.Alias | exp.Column) else f"EXPR${len(columns)}"
+            if name in columns:
+                self._refuse(each, f"two columns have the name {name!r}", "write AS for one of them")
+            placed = self._of_sides(value, found)
+            sides = _sides(placed)
+            if len(sides) != 1:
+                self._refuse(each, "a column of a join must be an expression over one side")
+            columns[name] = sides.pop(), placed
+        return columns
+
+    def _of_sides(self, node: exp.Expr, sides: Sequence[tuple[Relation, str]]) -> exp.Expr:
+        """Return an expression over the columns of two tables, each marked with its side."""
+
+        def place(each: exp.Expr) -> exp.Expr:
+            if not isinstance(each, exp.Column):
+                return each
+            parts = [part.name for part in each.parts]
+            own = [number for number, (_, alias) in enumerate(sides) if len(parts) > 1 and parts[0] == alias]
+            own = own or [number for number, (relation, _) in enumerate(sides) if parts[0] in relation.columns]
+            if len(own) != 1:
+                known = "is in both sides" if own else "is in no side"
+                self._refuse(each, f"the column {'.'.join(parts)} {known} of the join")
+            found = self._inline(each, *sides[own[0]])
+            for part in found.walk():
+                part.meta["side"] = own[0]
+            return found
+
+        return node.copy().transform(place)
+
+    def _with_condition(self, rows: JoinedRows, node: exp.Expr) -> JoinedRows:
+        """Return a join with a further condition."""
+        if isinstance(node, exp.Paren):
+            return self._with_condition(rows, node.this)
+        if isinstance(node, exp.Between):
+            low = exp.GTE(this=node.this.copy(), expression=node.args["low"].copy())
+            high = exp.LTE(this=node.this.copy(), expression=node.args["high"].copy())
+            return self._with_condition(self._with_condition(rows, low), high)
+        if len(_sides(node)) == 1:
+            return self._with_filter(rows, node)
+        operator, one, other = node.key, node.args.get("this"), node.args.get("expression")
+        if operator not in _ORDERINGS or one is None or len(_sides(one)) != 1 or len(_sides(other)) != 1:
+            self._refuse(
+                node, "a condition of a join must compare an expression of one side with one of the other"
+            )
+        if _sides(one) == {1}:
+            operator, one, other = _MIRRORED.get(operator, operator), other, one
+        places = [each.name for each in (one, other) if isinstance(each, exp.Placeholder)]
+        if places and (operator != "eq" or places[1:] != places[:1]):
+            self._refuse(node, "a window of a join must be equal to that of the other side")
+        offset_ms = _offset_of_times_ms(one, other, rows)
+        if offset_ms is not None:
+            name, is_exclusive = _TIME_BOUNDS.get(_MIRRORED.get(operator, ""), ("", False))
+            if not name or name in rows.bounds:
+                self._refuse(node, "an interval join needs one lower and one upper bound of the times")
+            return replace(rows, bounds={**rows.bounds, name: (offset_ms, is_exclusive)})
+        if operator == "eq":
+            return rows if places else replace(rows, keys=(*rows.keys, (one, other)))
+        return replace(rows, comparisons=(*rows.comparisons, (one, _ORDERINGS[operator], other)))
+
+    def _with_filter(self, rows: JoinedRows, node: exp.Expr) -> JoinedRows:
+        """Return a join with a condition on the records of one side."""
+        (own,) = _sides(node)
+        if rows.join_type not in ("inner", ("right", "left")[own]):
+            self._refuse(node, "a condition on a side all of whose rows are kept is not possible here")
+        self._require_records([node])
+        sides = [
+            replace(side, conditions=(*side.conditions, node)) if number == own else side
+            for number, side in enumerate(rows.sides)
+        ]
+        return replace(rows, sides=(sides[0], sides[1]))
+
+    def _complete(self, rows: JoinedRows, join: exp.Expr, conditions: Sequence[exp.Expr]) -> JoinedRows:
+        """Return a join that has all that its kind needs."""
+        left, right = rows.sides
+        if not rows.keys:
+            self._refuse(join, "a join needs an equality of columns of both sides")
+        if left.window is None or right.window is None:
+            if {*rows.bounds} != {"lower", "upper"}:
+                self._refuse(
+                    join,
+                    "a join needs a lower and an upper bound of the times, or windows: else records wait for ever",
+                )
+            return rows
+        equal = {
+            each.this.name
+            for each in conditions
+            if isinstance(each, exp.EQ) and isinstance(each.this, exp.Placeholder)
+        }
+        if not {START, END} <= equal:
+            self._refuse(join, "a join of windows needs equal window_start and window_end")
+        if (left.window.kind, left.window.intervals_ms) != (right.window.kind, right.window.intervals_ms):
+            self._refuse(join, "a join of different windows is not possible")
+        if left.window.kind != "TUMBLE":
+            self._refuse(
+                join, f"a join of {left.window.kind} windows is not possible: a row has one tumbling window"
+            )
+        return rows
+
     def _require_records(self, conditions: Sequence[exp.Expr]) -> None:
         for condition in conditions:
             if condition.find(exp.Placeholder):
@@ -464,6 +649,8 @@ def _without_marks(node: exp.Expr) -> exp.Expr:
 
 def _conjuncts(node: exp.Expr) -> list[exp.Expr]:
     """Return the conditions that AND connects."""
+    if isinstance(node, exp.Paren) and isinstance(node.this, exp.And):
+        return _conjuncts(node.this)
     if isinstance(node, exp.And):
         return [*_conjuncts(node.this), *_conjuncts(node.expression)]
     return [node]
@@ -497,6 +684,32 @@ def _greatest_number(node: exp.Expr) -> int | None:
     number = int(right.name) if right.name.isdigit() and not right.is_string else 0
     greatest = {"lte": number, "lt": number - 1, "eq": number if number == 1 else 0}.get(operator, 0)
     return greatest if greatest > 0 else None
+
+
+def _sides(node: exp.Expr | None) -> set[int]:
+    """Return the sides of a join that an expression reads."""
+    return {each.meta["side"] for each in node.walk() if "side" in each.meta} if node else set()
+
+
+def _offset_of_times_ms(left: exp.Expr, right: exp.Expr, rows: JoinedRows) -> int | None:
+    """Return by how much the right time may exceed the left one if both are equal; None for windows and values."""
+    left_ms, right_ms = (_time_offset_ms(*pair) for pair in zip((left, right), rows.sides, strict=True))
+    if rows.sides[0].window is not None or left_ms is None or right_ms is None:
+        return None
+    return left_ms - right_ms
+
+
+def _time_offset_ms(node: exp.Expr, relation: Relation) -> int | None:
+    """Return the difference of an expression and the time of its table's watermark; None for other expressions."""
+    if isinstance(node, exp.Paren):
+        return _time_offset_ms(node.this, relation)
+    if isinstance(node, exp.Add | exp.Sub):
+        inner_ms, length_ms = _time_offset_ms(node.this, relation), interval_ms(node.expression)
+        if inner_ms is None or length_ms is None:
+            return None
+        return inner_ms + (length_ms if isinstance(node, exp.Add) else -length_ms)
+    watermark = relation.table.watermark
+    return 0 if isinstance(node, exp.Column) and watermark and node.name == watermark[0] else None
 
 
 def _is_call(node: exp.Expr, name: str) -> bool:
