@@ -779,3 +779,40 @@ def test_a_join_needs_two_sources_with_the_names_of_its_tables() -> None:
     assert str(caught.value) == (
         "a join needs two [[source]] with the names of its tables, orders and payments (orders.toml)"
     )
+
+
+COUNTS = (
+    "SELECT shop, COUNT(*) AS n, window_start, window_end FROM {} {}GROUP BY shop, window_start, window_end"
+).format(WINDOW, "{}")
+MOST = "SELECT MAX(c.n) AS most, c.window_start, c.window_end FROM ({}) c GROUP BY c.window_start, c.window_end"
+HOT = (
+    "SELECT a.shop, a.n FROM ({}) a JOIN ({}) m"
+    " ON a.window_start = m.window_start AND a.window_end = m.window_end AND {}"
+)
+
+
+@pytest.mark.parametrize("condition", ["a.n >= m.most", "m.most = a.n", "m.most <= a.n"])
+def test_counts_joined_with_their_maximum_are_a_top_n_with_ties(condition: str) -> None:
+    counts = COUNTS.format("WHERE items > 0 ")
+    content = of_query(HOT.format(counts, MOST.format(counts), condition))
+    assert content["top"] == {"n": 1, "by": "n desc", "ties": "keep"}
+    assert content["source"]["key"] == ["shop"]
+    assert content["filter"] == {"where": "items > 0"}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "condition"),
+    [
+        ("", "", "a.n <= m.most"),
+        ("", "", "a.n > m.most"),
+        ("", "", "a.n >= m.most AND a.n > 1"),
+        ("WHERE items > 0 ", "", "a.n >= m.most"),
+    ],
+)
+def test_other_joins_of_aggregates_are_refused(one: str, other: str, condition: str) -> None:
+    query = HOT.format(COUNTS.format(one), MOST.format(COUNTS.format(other)), condition)
+    with pytest.raises(SpecError, match="a join of aggregates is not possible: rows of"):
+        of_query(query)
+    for of_windows in (MOST.format(COUNTS.format("")), MOST.format(COUNTS.format("")).replace("MAX", "SUM")):
+        with pytest.raises(SpecError, match="a window of windows is not possible"):
+            of_query(of_windows)

@@ -57,11 +57,12 @@ class ScriptTop:
     """A ROW_NUMBER over the rows of each window; `n` is the greatest number, None before a condition on it."""
 
     partition: tuple[exp.Expr, ...]
-    order: tuple[exp.Ordered, ...]
+    order: tuple[exp.Expr, ...]
     at: int
     n: int | None = None
     are_records: bool = False
     """Whether records are ranked, and not the rows of an aggregation."""
+    keeps_ties: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,8 @@ class Relation:
     keys: tuple[exp.Expr, ...] | None = None
     having: tuple[exp.Expr, ...] = ()
     top: ScriptTop | None = None
+    greatest: exp.Expr | None = None
+    """The count of the aggregation whose greatest value in each window is a column, for a join with it only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +115,14 @@ class QueryReader:
             SpecError: with line and column of a part that a definition cannot express.
         """
         if isinstance(query, exp.Select) and query.args.get("joins"):
-            return self._joined(query)
-        relation = self._read(query, {})
+            joined = self._joined(query)
+            if isinstance(joined, JoinedRows):
+                return joined
+            relation = joined
+        else:
+            relation = self._read(query, {})
+        if relation.greatest is not None:
+            self._refuse_windows_of_windows(query)
         if relation.top is None:
             return relation
         if relation.top.n is None:
@@ -290,6 +299,8 @@ class QueryReader:
         """Return the rows of a SELECT over the rows of its FROM."""
         where, group, having = (query.args.get(name) for name in ("where", "group", "having"))
         conditions = [self._inline(each, relation, alias) for each in _conjuncts(where.this)] if where else []
+        if relation.greatest is not None:
+            self._refuse_windows_of_windows(query)
         if relation.top is not None:
             relation, conditions = self._limited(relation, conditions), []
         if group is None and not any(is_aggregate(node) for each in query.expressions for node in each.walk()):
@@ -302,14 +313,55 @@ class QueryReader:
             filtered = replace(relation, columns=columns, conditions=(*relation.conditions, *conditions))
             return self._ranked(filtered)
         if relation.keys is not None or relation.top is not None:
-            self._refuse(
-                group or query,
-                "a window of windows is not possible",
-                "write a second definition over the first table",
-            )
+            return self._greatest(query, relation, alias)
         self._require_records(conditions)
         filtered = replace(relation, conditions=(*relation.conditions, *conditions))
         return self._ranked(self._aggregate(query, filtered, alias))
+
+    def _refuse_windows_of_windows(self, node: exp.Expr) -> NoReturn:
+        self._refuse(node, "a window of windows is not possible", "write a second definition over the first table")
+
+    def _greatest(self, query: exp.Select, relation: Relation, alias: str) -> Relation:
+        """Return the greatest count of each window over all keys, which only a join with these counts can read."""
+        group = query.args.get("group")
+        grouped = [self._inline(each, relation, alias) for each in (group.expressions if group else ())]
+        is_plain = all(isinstance(each, exp.Placeholder) for each in grouped) and relation.top is None
+        if not is_plain or query.args.get("where") or query.args.get("having"):
+            self._refuse_windows_of_windows(group or query)
+        columns = self._columns(query, relation, alias)
+        counts = [each for each in columns.values() if not isinstance(each, exp.Placeholder)]
+        is_greatest = (
+            len(counts) == 1 and _is_call(counts[0], "MAX") and _is_call(counts[0].expressions[0], "COUNT")
+        )
+        if not is_greatest or not {START, END} <= {each.name for each in grouped}:
+            self._refuse_windows_of_windows(group or query)
+        return replace(relation, columns=columns, greatest=counts[0].expressions[0])
+
+    def _most_frequent(
+        self, query: exp.Select, conditions: Sequence[exp.Expr], found: Sequence[tuple[Relation, str]]
+    ) -> Relation | None:
+        """Return a join of counts with the greatest count of their window as a top-1; None for other joins."""
+        number = 0 if found[0][0].greatest is None else 1
+        counts, most = found[number][0], found[1 - number][0]
+        if most.greatest is None or counts.greatest is not None or _rows_key(counts) != _rows_key(most):
+            return None
+        equal: set[str] = set()
+        for each in conditions:
+            sides = (each.args.get("this"), each.args.get("expression"))
+            one, other = sides if _sides(sides[0]) == {number} else sides[::-1]
+            operators = ("eq", "gte") if one is sides[0] else ("eq", "lte")
+            if isinstance(one, exp.Placeholder) and one == other and each.key == "eq":
+                equal.add(one.name)
+            elif each.key in operators and one == most.greatest and _is_call(other or each, "MAX"):
+                equal.add("greatest")
+            else:
+                return None
+        columns = self._columns_of_sides(query, found)
+        if equal != {START, END, "greatest"} or {side for side, _ in columns.values()} != {number}:
+            return None
+        order = exp.Ordered(this=most.greatest.copy(), desc=True, nulls_first=False)
+        top = ScriptTop((), (order,), place_of(query), n=1, keeps_ties=True)
+        return replace(counts, columns={name: each for name, (_, each) in columns.items()}, top=top)
 
     def _ranked(self, relation: Relation) -> Relation:
         """Return the rows of a SELECT; the column of a ROW_NUMBER becomes a placeholder."""
@@ -368,7 +420,7 @@ class QueryReader:
 
     # Joins
 
-    def _joined(self, query: exp.Select) -> JoinedRows:
+    def _joined(self, query: exp.Select) -> JoinedRows | Relation:
         """Return the pairs of a SELECT with a join."""
         join, *others = query.args["joins"]
         names = {each.alias: each.this for each in (query.args.get("with_") or exp.With()).expressions}
@@ -384,8 +436,12 @@ class QueryReader:
         self._refuse_clauses(alone)
         places = (query.args["from_"].this, join.this)
         found = [self._read_table(node, names) for node in places]
-        self._require_sides([relation for relation, _ in found], places)
+        if all(relation.greatest is None for relation, _ in found):
+            self._require_sides([relation for relation, _ in found], places)
         conditions = [self._of_sides(part, found) for part in self._conditions_of(query, join, side)]
+        if not side and (most_frequent := self._most_frequent(query, conditions, found)):
+            return most_frequent
+        self._require_sides([relation for relation, _ in found], places)
         rows = JoinedRows(
             (found[0][0], found[1][0]),
             side.lower() or "inner",
@@ -466,7 +522,8 @@ class QueryReader:
         if len(_sides(node)) == 1:
             return self._with_filter(rows, node)
         operator, one, other = node.key, node.args.get("this"), node.args.get("expression")
-        if operator not in _ORDERINGS or one is None or len(_sides(one)) != 1 or len(_sides(other)) != 1:
+        is_comparison = operator in _ORDERINGS and len(_sides(one)) == 1 and len(_sides(other)) == 1
+        if one is None or other is None or not is_comparison:
             self._refuse(
                 node, "a condition of a join must compare an expression of one side with one of the other"
             )
@@ -684,6 +741,16 @@ def _greatest_number(node: exp.Expr) -> int | None:
     number = int(right.name) if right.name.isdigit() and not right.is_string else 0
     greatest = {"lte": number, "lt": number - 1, "eq": number if number == 1 else 0}.get(operator, 0)
     return greatest if greatest > 0 else None
+
+
+def _rows_key(relation: Relation) -> tuple[object, ...]:
+    """Return what decides which rows an aggregation has; sessions have none that two of them share."""
+    window = relation.window
+    if window is None or window.kind == "SESSION" or relation.keys is None or relation.top is not None:
+        return (id(relation),)
+    texts = ([each.sql() for each in part] for part in (relation.conditions, relation.having))
+    keys = sorted(each.sql() for each in relation.keys)
+    return relation.table.name, window.kind, window.time_column, dict(window.intervals_ms), keys, *texts
 
 
 def _sides(node: exp.Expr | None) -> set[int]:

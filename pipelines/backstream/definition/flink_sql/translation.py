@@ -454,7 +454,7 @@ class _Translation:
     def sink_columns(self, selected: Sequence[str]) -> list[str]:
         """Return the names of the result's columns: those that the INSERT names, else those of the sink."""
         sink = self.script.tables.get(self.insert.sink)
-        names = list(self.insert.columns) or (list(sink.columns) if sink else selected)
+        names = list(self.insert.columns) or list(sink.columns if sink else selected)
         if len(names) != len(selected):
             self.script.source.refuse(
                 self.insert.at, f"the query has {len(selected)} columns, and {self.insert.sink} {len(names)}"
@@ -631,6 +631,7 @@ class _Translation:
         by = ", ".join(f"{term} desc" if is_descending else term for term, is_descending in terms)
         section: dict[str, Any] = {"n": top.n, "by": by}
         section |= {"partition_by": partition} if partition else {}
+        section |= {"ties": "keep"} if top.keeps_ties else {}
         return section | ({"rank": self._rank} if self._rank else {})
 
     def _arrival(self, top: ScriptTop) -> str:
