@@ -61,7 +61,7 @@ class ScriptTop:
     at: int
     n: int | None = None
     are_records: bool = False
-    """Whether records are ranked, and not the rows of an aggregation."""
+    """True if records have the ranks, and not the rows of an aggregation."""
     keeps_ties: bool = False
 
 
@@ -85,7 +85,7 @@ class Relation:
 
 
 @dataclass(frozen=True, slots=True)
-class JoinedRows:
+class ScriptJoin:
     """Pairs of records of two tables.
 
     `keys` and `comparisons` have a left and a right expression; `bounds` are those of an interval join
@@ -108,15 +108,15 @@ class QueryReader:
     script: FlinkScript
     _open: list[str] = field(default_factory=list)
 
-    def read(self, query: exp.Expr) -> Relation | JoinedRows:
+    def read(self, query: exp.Expr) -> Relation | ScriptJoin:
         """Return the rows of the query of an INSERT.
 
         Raises:
             SpecError: with line and column of a part that a definition cannot express.
         """
         if isinstance(query, exp.Select) and query.args.get("joins"):
-            joined = self._joined(query)
-            if isinstance(joined, JoinedRows):
+            joined = self._join(query)
+            if isinstance(joined, ScriptJoin):
                 return joined
             relation = joined
         else:
@@ -302,21 +302,21 @@ class QueryReader:
         if relation.greatest is not None:
             self._refuse_windows_of_windows(query)
         if relation.top is not None:
-            relation, conditions = self._limited(relation, conditions), []
+            relation, conditions = self._with_limit(relation, conditions), []
         if group is None and not any(is_aggregate(node) for each in query.expressions for node in each.walk()):
             columns = self._columns(query, relation, alias)
             if having:
                 self._refuse(having, "HAVING without GROUP BY is not possible")
             if relation.keys is not None:
-                return self._ranked(replace(relation, columns=columns, having=(*relation.having, *conditions)))
+                return self._with_rank(replace(relation, columns=columns, having=(*relation.having, *conditions)))
             self._require_records(conditions)
             filtered = replace(relation, columns=columns, conditions=(*relation.conditions, *conditions))
-            return self._ranked(filtered)
+            return self._with_rank(filtered)
         if relation.keys is not None or relation.top is not None:
             return self._greatest(query, relation, alias)
         self._require_records(conditions)
         filtered = replace(relation, conditions=(*relation.conditions, *conditions))
-        return self._ranked(self._aggregate(query, filtered, alias))
+        return self._with_rank(self._aggregate(query, filtered, alias))
 
     def _refuse_windows_of_windows(self, node: exp.Expr) -> NoReturn:
         self._refuse(node, "a window of windows is not possible", "write a second definition over the first table")
@@ -363,7 +363,7 @@ class QueryReader:
         top = ScriptTop((), (order,), place_of(query), n=1, keeps_ties=True)
         return replace(counts, columns={name: each for name, (_, each) in columns.items()}, top=top)
 
-    def _ranked(self, relation: Relation) -> Relation:
+    def _with_rank(self, relation: Relation) -> Relation:
         """Return the rows of a SELECT; the column of a ROW_NUMBER becomes a placeholder."""
         for name, value in relation.columns.items():
             if (window := value.find(exp.Window)) is None:
@@ -372,7 +372,7 @@ class QueryReader:
                 self._refuse(window, "ROW_NUMBER is only possible as one column of its own")
             rank = exp.Placeholder(this=RANK)
             rank.meta["start"] = place_of(window)
-            return self._ranked(
+            return self._with_rank(
                 replace(relation, columns={**relation.columns, name: rank}, top=self._top(window, relation))
             )
         return relation
@@ -407,7 +407,7 @@ class QueryReader:
             )
         return top
 
-    def _limited(self, relation: Relation, conditions: Sequence[exp.Expr]) -> Relation:
+    def _with_limit(self, relation: Relation, conditions: Sequence[exp.Expr]) -> Relation:
         """Return ranked rows up to the greatest number that a condition names."""
         top = relation.top
         if top is None or not conditions:
@@ -420,7 +420,7 @@ class QueryReader:
 
     # Joins
 
-    def _joined(self, query: exp.Select) -> JoinedRows | Relation:
+    def _join(self, query: exp.Select) -> ScriptJoin | Relation:
         """Return the pairs of a SELECT with a join."""
         join, *others = query.args["joins"]
         names = {each.alias: each.this for each in (query.args.get("with_") or exp.With()).expressions}
@@ -442,7 +442,7 @@ class QueryReader:
         if not side and (most_frequent := self._most_frequent(query, conditions, found)):
             return most_frequent
         self._require_sides([relation for relation, _ in found], places)
-        rows = JoinedRows(
+        rows = ScriptJoin(
             (found[0][0], found[1][0]),
             side.lower() or "inner",
             (),
@@ -511,7 +511,7 @@ class QueryReader:
 
         return node.copy().transform(place)
 
-    def _with_condition(self, rows: JoinedRows, node: exp.Expr) -> JoinedRows:
+    def _with_condition(self, rows: ScriptJoin, node: exp.Expr) -> ScriptJoin:
         """Return a join with a further condition."""
         if isinstance(node, exp.Paren):
             return self._with_condition(rows, node.this)
@@ -542,7 +542,7 @@ class QueryReader:
             return rows if places else replace(rows, keys=(*rows.keys, (one, other)))
         return replace(rows, comparisons=(*rows.comparisons, (one, _ORDERINGS[operator], other)))
 
-    def _with_filter(self, rows: JoinedRows, node: exp.Expr) -> JoinedRows:
+    def _with_filter(self, rows: ScriptJoin, node: exp.Expr) -> ScriptJoin:
         """Return a join with a condition on the records of one side."""
         (own,) = _sides(node)
         if rows.join_type not in ("inner", ("right", "left")[own]):
@@ -554,7 +554,7 @@ class QueryReader:
         ]
         return replace(rows, sides=(sides[0], sides[1]))
 
-    def _complete(self, rows: JoinedRows, join: exp.Expr, conditions: Sequence[exp.Expr]) -> JoinedRows:
+    def _complete(self, rows: ScriptJoin, join: exp.Expr, conditions: Sequence[exp.Expr]) -> ScriptJoin:
         """Return a join that has all that its kind needs."""
         left, right = rows.sides
         if not rows.keys:
@@ -758,7 +758,7 @@ def _sides(node: exp.Expr | None) -> set[int]:
     return {each.meta["side"] for each in node.walk() if "side" in each.meta} if node else set()
 
 
-def _offset_of_times_ms(left: exp.Expr, right: exp.Expr, rows: JoinedRows) -> int | None:
+def _offset_of_times_ms(left: exp.Expr, right: exp.Expr, rows: ScriptJoin) -> int | None:
     """Return by how much the right time may exceed the left one if both are equal; None for windows and values."""
     left_ms, right_ms = (_time_offset_ms(*pair) for pair in zip((left, right), rows.sides, strict=True))
     if rows.sides[0].window is not None or left_ms is None or right_ms is None:

@@ -24,7 +24,7 @@ from backstream.definition.flink_sql.queries import (
     RANK,
     START,
     TIME,
-    JoinedRows,
+    ScriptJoin,
     QueryReader,
     Relation,
     ScriptTop,
@@ -110,7 +110,7 @@ def expand_script(content: Mapping[str, Any], script: ScriptText, where: str) ->
     read = FlinkScript.read(script)
     insert = _choose_insert(read, section.get("insert"), where)
     rows, value = QueryReader(read).read(insert.query), section.get("value")
-    if isinstance(rows, JoinedRows):
+    if isinstance(rows, ScriptJoin):
         named = _sources_of_sides(rows, sources, where)
         sides = [
             _Translation(read, insert, each, value, where, side)
@@ -124,12 +124,12 @@ def expand_script(content: Mapping[str, Any], script: ScriptText, where: str) ->
         msg = f"several sources are not possible with this [flink_sql]: the script reads one table ({where})"
         raise SpecError(msg)
     added = translated.content
-    publish = {} if isinstance(rows, JoinedRows) else {"publish": "live"}
+    publish = {} if isinstance(rows, ScriptJoin) else {"publish": "live"}
     merged_sources = [{**each, **more} for each, more in zip(named, added["source"], strict=True)]
     merged = {
         **content,
         **added,
-        "source": merged_sources if isinstance(rows, JoinedRows) else merged_sources[0],
+        "source": merged_sources if isinstance(rows, ScriptJoin) else merged_sources[0],
         "watermark": {**added["watermark"], **content.get("watermark", {})},
         "backfill": {"mode": "replay", **publish, **content.get("backfill", {})},
     }
@@ -140,7 +140,7 @@ def joined_sources(script: ScriptText, insert: str | None, where: str) -> tuple[
     """Return the names of both `[[source]]` of an INSERT with a join; empty without one."""
     read = FlinkScript.read(script)
     rows = QueryReader(read).read(_choose_insert(read, insert, where).query)
-    return tuple(_source_name(side) for side in rows.sides) if isinstance(rows, JoinedRows) else ()
+    return tuple(_source_name(side) for side in rows.sides) if isinstance(rows, ScriptJoin) else ()
 
 
 def _source_name(relation: Relation) -> str:
@@ -148,7 +148,7 @@ def _source_name(relation: Relation) -> str:
 
 
 def _sources_of_sides(
-    rows: JoinedRows, sources: Sequence[Mapping[str, Any]], where: str
+    rows: ScriptJoin, sources: Sequence[Mapping[str, Any]], where: str
 ) -> list[Mapping[str, Any]]:
     """Return the sources of the left and the right table."""
     by_name = {each.get("name"): each for each in sources}
@@ -725,7 +725,7 @@ class _Translation:
 class _JoinTranslation:
     """The translation of an INSERT with a join: each side is a source, and each value is a derived column."""
 
-    rows: JoinedRows
+    rows: ScriptJoin
     left: _Translation
     right: _Translation
     _columns: tuple[dict[str, str], dict[str, str]] = field(default_factory=lambda: ({}, {}))
@@ -758,7 +758,7 @@ class _JoinTranslation:
         for name, (number, node), (value, kind) in zip(sink_names, rows.columns.values(), values, strict=True):
             columns[name], types[name] = self._column(name, number, node, value, keys, key_names), kind
         conditions = [
-            f"{self._named(0, f'left_{place}', pair[0])} {operator} {self._named(1, f'right_{place}', pair[1])}"
+            f"{self._name_column(0, f'left_{place}', pair[0])} {operator} {self._name_column(1, f'right_{place}', pair[1])}"
             for place, (pair, operator) in enumerate(comparisons, 1)
         ]
         section: dict[str, Any] = {
@@ -769,7 +769,7 @@ class _JoinTranslation:
             "right": self._columns[1],
         }
         if not self._columns[0]:
-            self._named(0, f"left_{key_names[0]}", keys[0][0])  # a row of [join] has a left column at least
+            self._name_column(0, f"left_{key_names[0]}", keys[0][0])  # a row of [join] has a left column at least
         section |= {"where": " and ".join(conditions)} if conditions else {}
         for name, (bound_ms, is_exclusive) in rows.bounds.items():
             section |= {name: duration_text(bound_ms)} | ({f"{name}_exclusive": True} if is_exclusive else {})
@@ -865,9 +865,9 @@ class _JoinTranslation:
             for pair, key_name in zip(keys, key_names, strict=True):
                 if pair[number] == value:
                     return key_name
-        return self._named(number, snake_name(name), value)
+        return self._name_column(number, snake_name(name), value)
 
-    def _named(self, number: int, wanted: str, value: SqlValue) -> str:
+    def _name_column(self, number: int, wanted: str, value: SqlValue) -> str:
         """Return the column of a side with a value."""
         name = self._place(wanted, {number: value.sql})
         self._columns[number][name] = value.kind.spark or "string"
