@@ -24,9 +24,9 @@ from backstream.definition.flink_sql.queries import (
     RANK,
     START,
     TIME,
-    ScriptJoin,
     QueryReader,
     Relation,
+    ScriptJoin,
     ScriptTop,
 )
 from backstream.definition.flink_sql.script import ColumnOfTable, FlinkScript, InsertStatement, ScriptText
@@ -758,7 +758,7 @@ class _JoinTranslation:
         for name, (number, node), (value, kind) in zip(sink_names, rows.columns.values(), values, strict=True):
             columns[name], types[name] = self._column(name, number, node, value, keys, key_names), kind
         conditions = [
-            f"{self._name_column(0, f'left_{place}', pair[0])} {operator} {self._name_column(1, f'right_{place}', pair[1])}"
+            f"{self._add(0, f'left_{place}', pair[0])} {operator} {self._add(1, f'right_{place}', pair[1])}"
             for place, (pair, operator) in enumerate(comparisons, 1)
         ]
         section: dict[str, Any] = {
@@ -769,7 +769,7 @@ class _JoinTranslation:
             "right": self._columns[1],
         }
         if not self._columns[0]:
-            self._name_column(0, f"left_{key_names[0]}", keys[0][0])  # a row of [join] has a left column at least
+            self._add(0, f"left_{key_names[0]}", keys[0][0])  # a row of [join] has a left column at least
         section |= {"where": " and ".join(conditions)} if conditions else {}
         for name, (bound_ms, is_exclusive) in rows.bounds.items():
             section |= {name: duration_text(bound_ms)} | ({f"{name}_exclusive": True} if is_exclusive else {})
@@ -865,9 +865,9 @@ class _JoinTranslation:
             for pair, key_name in zip(keys, key_names, strict=True):
                 if pair[number] == value:
                     return key_name
-        return self._name_column(number, snake_name(name), value)
+        return self._add(number, snake_name(name), value)
 
-    def _name_column(self, number: int, wanted: str, value: SqlValue) -> str:
+    def _add(self, number: int, wanted: str, value: SqlValue) -> str:
         """Return the column of a side with a value."""
         name = self._place(wanted, {number: value.sql})
         self._columns[number][name] = value.kind.spark or "string"
