@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from sqlglot import exp
 
 from backstream.definition.flink_sql.expressions import Expressions, SqlValue
-from backstream.definition.flink_sql.queries import QueryReader
+from backstream.definition.flink_sql.queries import QueryReader, Relation
 from backstream.definition.flink_sql.script import FlinkScript, ScriptText
 
 TABLE = """CREATE TABLE t (i INT, j INT, l BIGINT, d DOUBLE, m DECIMAL(10, 2), s STRING, n STRING, b BOOLEAN,
@@ -86,6 +86,7 @@ VALUES: Mapping[str, Any] = {
 def translate(text: str) -> SqlValue:
     script = FlinkScript.read(ScriptText(TABLE.format(text), "functions.sql"))
     relation = QueryReader(script).read(script.views["v"])
+    assert isinstance(relation, Relation)
 
     def column(_node: exp.Expr, path: Sequence[str]) -> SqlValue:
         kind = relation.table.columns[path[0]].kind

@@ -12,19 +12,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from math import lcm
+from math import gcd, lcm
 from pathlib import Path
 from typing import Any
 
 from backstream.conformance.case_dataset import toml_value
 from backstream.conformance.cases import Pairs, UnsupportedCaseError
 from backstream.definition.flink_sql.script import FlinkScript, ScriptText
-from backstream.definition.flink_sql.translation import ScriptedInsert, expand_script
+from backstream.definition.flink_sql.translation import ScriptedInsert, expand_script, joined_sources
 from backstream.definition.flink_sql.types import FlinkType
 from backstream.definition.loader import parse_definition
 from backstream.errors import SpecError
-from backstream.eventtime.instants import DAY_MS, duration_text, epoch_ms
+from backstream.eventtime.instants import DAY_MS, duration_ms, duration_text, epoch_ms
 from backstream.eventtime.intervals import Interval
+from backstream.eventtime.time_zones import find_zone
 from backstream.runs.plan import Mode
 
 _SCRIPT, _EVENTS = "script.sql", "events.jsonl"
@@ -34,6 +35,14 @@ _MODES = {"live": Mode.REPLAY, "complete": Mode.RECOMPUTE}
 _MARGIN_DAYS = 10
 """The days before the first and after the last arrival in which windows are compared."""
 _ARCHIVE_COLUMNS = {"partition": "int", "offset": "bigint", "arrival_ms": "bigint"}
+_ARCHIVE = {
+    "format": "json",
+    "arrival_time": "arrival_ms",
+    "arrival_time_unit": "ms",
+    "partition": "partition",
+    "sequence": "offset",
+    "columns": _ARCHIVE_COLUMNS,
+}
 _DIGITS = 12
 """The significant digits of a double that are compared: the order of additions decides about the last ones."""
 
@@ -106,40 +115,56 @@ def parse_script_case(line: Mapping[str, Any]) -> ScriptCase:
         sinks = [each.sink for each in read.inserts]
         matching = [name for name in sinks if name in read.tables and {*read.tables[name].columns} == columns]
         insert = {"insert": matching[0]} if len(sinks) > 1 and len(matching) == 1 else {}
+        names = joined_sources(script, insert.get("insert"), _SCRIPT)
+        sources = [{"name": name, **_ARCHIVE, "path": f"{name}.jsonl"} for name in names]
         content = {
             "name": "recording",
             "flink_sql": {"script": _SCRIPT, "value": "value", **insert},
-            "source": {
-                "path": "records.jsonl",
-                "format": "json",
-                "arrival_time": "arrival_ms",
-                "arrival_time_unit": "ms",
-                "partition": "partition",
-                "sequence": "offset",
-                "columns": _ARCHIVE_COLUMNS,
-            },
+            "source": sources or {**_ARCHIVE, "path": "records.jsonl"},
         }
         translated = expand_script(content, script, _SCRIPT)
         parse_definition(translated.content, _SCRIPT)
     except SpecError as error:
         raise UnsupportedCaseError(str(error).partition("\n")[0]) from None
-    events = [event for event in case["events"] if not translated.topic or event["topic"] == translated.topic]
+    _require_flushed_windows(translated.content["window"])
+    events = [event for event in case["events"] if _is_of_topic(event, *translated.topics)]
     modes = {which: mode for which, mode in _MODES.items() if which in line["flink"]}
     return ScriptCase(case["name"], content, case["script"], translated, events, modes)
+
+
+def _is_of_topic(event: Mapping[str, Any], *topics: str) -> bool:
+    return "" in topics or event["topic"] in topics
+
+
+def _require_flushed_windows(window: Mapping[str, Any]) -> None:
+    """Check that Flink loses no records of the windows in its buffer, which no checkpoint flushes here."""
+    zone, kind = find_zone(window.get("time_zone")), window["kind"]
+    if zone is None or zone.has_daylight_saving or kind == "session":
+        return
+    slice_ms = gcd(*(duration_ms(window[key]) for key in ("size", "slide", "step") if key in window))
+    if zone.offsets_ms[-1] % slice_ms:
+        msg = f"windows in {zone.name}, of which Flink can lose records in a buffer"
+        raise UnsupportedCaseError(msg)
 
 
 def write_script_dataset(case: ScriptCase, folder: Path, engine: str) -> tuple[Path, Interval]:
     """Write the archive, the script, and the definition of a case, and return the definition and the range."""
     (folder / _SCRIPT).write_text(case.script, encoding="utf-8")
-    lines = (json.dumps({name: event[name] for name in (*_ARCHIVE_COLUMNS, "value")}) for event in case.events)
-    (folder / "records.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    given = case.content["source"]
+    sources = [
+        {**source, "path": str(folder / source["path"])}
+        for source in (given if isinstance(given, list) else [given])
+    ]
+    for source, topic in zip(sources, case.translated.topics, strict=True):
+        records = (event for event in case.events if _is_of_topic(event, topic))
+        lines = (json.dumps({name: event[name] for name in (*_ARCHIVE_COLUMNS, "value")}) for event in records)
+        Path(source["path"]).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     unit_ms = parse_definition(case.translated.content, _SCRIPT).unit_ms
     days_ms = lcm(unit_ms, DAY_MS)
     first_ms, last_ms = (bound(event["arrival_ms"] for event in case.events) for bound in (min, max))
     interval = Interval((first_ms // DAY_MS - _MARGIN_DAYS) * DAY_MS, (last_ms // DAY_MS + _MARGIN_DAYS) * DAY_MS)
     chunk_ms = -(-(interval.end_ms - interval.start_ms) // days_ms) * days_ms
-    source = {**case.content["source"], "path": str(folder / "records.jsonl")}
-    content = {**case.content, "source": source}
+    content = {**case.content, "source": sources if len(sources) > 1 else sources[0]}
     content["backfill"] = {"engine": engine, "chunk": duration_text(chunk_ms)}
     definition = folder / "recording.toml"
     text = "".join(f"{key} = {toml_value(value)}\n" for key, value in content.items())

@@ -85,7 +85,7 @@ def compute_process(
         kwargs=process.kwargs,
         keys=keys,
         columns=columns,
-        schema=to_arrow_schema(schema),
+        schema=to_arrow_schema(schema, timezone="UTC"),
         window=cast("Tumbling", group.definition.window.spec()),
         owned=group.interval,
         place=str(attempt),

@@ -32,7 +32,7 @@ _EXPECTED_ARCHIVE = {
     "columns": {"partition": "int", "offset": "bigint", "arrival_ms": "bigint"},
 }
 """The columns of an archive of Kafka records, if no archive is given."""
-_COMPARED = ("watermark", "window", "filter", "having")
+_COMPARED = ("watermark", "window", "filter", "having", "top")
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,16 +90,26 @@ class Expressions:
     """The translation of expressions over columns.
 
     `column` returns the value of a column, or of a result column that a placeholder names. `known` returns the
-    value of a key or an aggregate, and None for other expressions.
+    value of a key or an aggregate, and None for other expressions. `zone` is the local time zone, None for UTC.
     """
 
     source: ScriptText
     column: Callable[[exp.Expr, Sequence[str]], SqlValue]
     known: Callable[[exp.Expr], SqlValue | None] = lambda _: None
+    zone: str | None = None
 
     def refuse(self, node: exp.Expr, sentence: str, hint: str = "") -> NoReturn:
         """Raise the error of an expression."""
         self.source.refuse(place_of(node), sentence, hint)
+
+    def refuse_local_time(self, node: exp.Expr, one: FlinkType, other: FlinkType = STRING) -> None:
+        """Refuse an expression that reads a TIMESTAMP_LTZ as a time on the clock of another zone than UTC."""
+        if self.zone and one.name != other.name and TIMESTAMP_LTZ.name in (one.name, other.name):
+            self.refuse(
+                node,
+                f"a TIMESTAMP_LTZ as a time of table.local-time-zone = {self.zone!r} is not possible in"
+                f" {_shorten(node)}: only windows are in local time",
+            )
 
     def condition(self, node: exp.Expr) -> str:
         """Return a condition."""
@@ -164,6 +174,8 @@ def _require_comparable(over: Expressions, node: exp.Expr, one: FlinkType, other
     are_both = (one.is_number and other.is_number) or (one.is_time and other.is_time)
     if not (is_same or are_both) or (one.spark is None and one != NULL):
         over.refuse(node, f"a comparison of {one} with {other} is not possible", "write a CAST")
+    if are_both:
+        over.refuse_local_time(node, one, other)
 
 
 def _connector(over: Expressions, node: exp.Expr) -> SqlValue:
@@ -291,6 +303,7 @@ def _cast(over: Expressions, node: exp.Expr) -> SqlValue:
         over.refuse(node, f"CAST to {node.args['to'].sql()} is not possible")
     if found.kind == target:
         return found
+    over.refuse_local_time(node, found.kind, target)
     if target == DATE and isinstance(node.this, exp.Literal):
         return SqlValue(f"date {found.sql}", DATE)
     if (found.kind.name, target.name) not in _CASTS and not (found.kind.is_number and target.is_number):
@@ -344,6 +357,7 @@ def _field_of_time(over: Expressions, node: exp.Expr, unit: str, argument: exp.E
     value = over.of(argument)
     if function is None or not (value.kind.is_time or value.kind == DATE):
         over.refuse(node, f"{unit} of {value.kind} is not possible")
+    over.refuse_local_time(node, value.kind)
     return SqlValue(f"cast({function}({value.sql}) as bigint)", BIGINT)
 
 
@@ -452,6 +466,7 @@ def _date_format(over: Expressions, node: exp.Anonymous, arguments: Sequence[exp
     value, pattern = over.of(arguments[0]), arguments[1]
     if not value.kind.is_time or not (isinstance(pattern, exp.Literal) and _DATE_PATTERN.fullmatch(pattern.name)):
         over.refuse(node, "DATE_FORMAT needs a timestamp, and a pattern of yyyy, MM, dd, HH, mm, and ss")
+    over.refuse_local_time(node, value.kind)
     return SqlValue(f"date_format({value.sql}, {_quote_literal(pattern.name)})", STRING)
 
 

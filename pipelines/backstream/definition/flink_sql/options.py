@@ -10,6 +10,7 @@ from sqlglot import exp
 from backstream.definition.flink_sql.expressions import interval_ms, place_of
 from backstream.definition.flink_sql.script import DeclaredTable, FlinkScript
 from backstream.eventtime.instants import duration_text
+from backstream.eventtime.time_zones import list_time_zones
 
 _DURATION = re.compile(r"(\d+)\s*([a-zµ]*)")
 _UNITS_MS = {
@@ -24,7 +25,9 @@ _UNITS_MS = {
     for unit in units.split(" ")
 }
 _CONNECTORS = ("kafka", "pulsar")
-"""The connectors that make watermarks themselves; an operator of the plan would make them by other rules."""
+"""The connectors that make watermarks themselves."""
+_PLAIN_CONNECTORS = ("filesystem", "datagen", "faker")
+"""The connectors whose watermarks an operator of the plan makes."""
 _CHANGELOGS = ("debezium", "canal", "maxwell", "ogg")
 _REFUSED_OPTIONS = {
     "scan.watermark.alignment": "aligned watermarks are not possible: a source waits for another one",
@@ -60,7 +63,7 @@ def watermark_section(script: FlinkScript, table: DeclaredTable) -> dict[str, An
         SpecError: with line and column of a statement that would give other rows.
     """
     _require_known_settings(script)
-    _require_source(script, table)
+    has_operator = _require_source(script, table)
     if table.watermark is None:
         script.source.refuse(table.at, f"{table.name} has no WATERMARK FOR, so no window of event time can fire")
     name, expression, at = table.watermark
@@ -68,6 +71,7 @@ def watermark_section(script: FlinkScript, table: DeclaredTable) -> dict[str, An
         "strategy": "flink_sql",
         "delay": duration_text(_delay_ms(script, name, expression, at)),
     }
+    section |= {"topology": "operator"} if has_operator else {}
     idle = table.options.get("scan.watermark.idle-timeout") or script.settings.get(
         "table.exec.source.idle-timeout"
     )
@@ -82,6 +86,16 @@ def watermark_section(script: FlinkScript, table: DeclaredTable) -> dict[str, An
     if interval := script.settings.get("pipeline.auto-watermark-interval"):
         section["emit_interval"] = duration_text(_duration_ms(script, *interval))
     return section
+
+
+def local_time_zone(script: FlinkScript) -> str | None:
+    """Return the time zone of `TIMESTAMP_LTZ`; None for UTC."""
+    value, at = script.settings.get("table.local-time-zone", ("UTC", 0))
+    if value.lower() in _UTC:
+        return None
+    if value not in list_time_zones():
+        script.source.refuse(at, f"the time zone must have a name such as Europe/Berlin, got {value!r}")
+    return value
 
 
 def _delay_ms(script: FlinkScript, name: str, expression: exp.Expr, at: int) -> int:
@@ -113,26 +127,29 @@ def _duration_ms(script: FlinkScript, text: str, at: int) -> int:
 
 def _require_known_settings(script: FlinkScript) -> None:
     for key, (value, at) in script.settings.items():
-        if key == "table.local-time-zone" and value.lower() not in _UTC:
-            script.source.refuse(
-                at, f"windows of the time zone {value} are not possible in a script yet", "UTC is possible"
-            )
         if key in _SETTINGS or key.startswith(_SETTINGS_WITHOUT_EFFECT):
             continue
         if value.strip().lower() not in _HARMLESS.get(key, ()):
             script.source.refuse(at, f"the setting {key} = {value!r} is not possible: it may change rows")
 
 
-def _require_source(script: FlinkScript, table: DeclaredTable) -> None:
+def _require_source(script: FlinkScript, table: DeclaredTable) -> bool:
+    """Check the options of a table, and return whether an operator of the plan makes its watermarks."""
     connector, form = table.option("connector"), table.option("format") or table.option("value.format") or ""
-    if connector not in _CONNECTORS or form.startswith(_CHANGELOGS):
-        given = form if connector in _CONNECTORS else connector
+    if connector not in (*_CONNECTORS, *_PLAIN_CONNECTORS) or form.startswith(_CHANGELOGS):
+        given = form if form.startswith(_CHANGELOGS) else connector
         place = table.options.get("connector", ("", table.at))[1]
-        reason = "its rows change, or Flink makes its watermarks by other rules"
+        reason = "its rows change, or its watermarks have other rules"
         script.source.refuse(place, f"a source of {given or 'no connector'} is not possible: {reason}")
+    has_operator = connector in _PLAIN_CONNECTORS
     for key, (value, at) in table.options.items():
+        if has_operator and key.startswith("scan.watermark."):
+            script.source.refuse(
+                at, f"{key} has no meaning for {connector}, which does not make watermarks itself"
+            )
         for refused, sentence in _REFUSED_OPTIONS.items():
             if key.startswith(refused):
                 script.source.refuse(at, sentence)
         if key == "topic" and ";" in value:
             script.source.refuse(at, _REFUSED_OPTIONS["topic-pattern"])
+    return has_operator

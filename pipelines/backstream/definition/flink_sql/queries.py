@@ -16,6 +16,8 @@ from backstream.definition.flink_sql.script import WINDOW_FUNCTIONS, DeclaredTab
 
 START, END, TIME = "window_start", "window_end", "window_time"
 """The columns of a window, which a placeholder names in an expression."""
+RANK = "row_number"
+"""The placeholder of ROW_NUMBER."""
 _PARTS = {"START": START, "END": END, "ROWTIME": TIME}
 """The endings of the functions of group windows, e.g., TUMBLE_START."""
 _ARGUMENTS = {
@@ -25,7 +27,17 @@ _ARGUMENTS = {
     "SESSION": ("GAP",),
 }
 """The intervals of a window in their order."""
-_JOIN_HINT = "joins of streams are not in a definition yet"
+_MIRRORED = {"gte": "lte", "gt": "lt", "lte": "gte", "lt": "gt"}
+"""The operators of comparisons whose sides are exchanged."""
+_JOIN_HINT = "only the query of an INSERT itself can join, and two tables or their windows"
+_TIME_BOUNDS = {
+    "gte": ("lower", False),
+    "gt": ("lower", True),
+    "lte": ("upper", False),
+    "lt": ("upper", True),
+}
+"""The bound of an interval join that a comparison gives, and whether it is exclusive."""
+_ORDERINGS = {"eq": "=", "neq": "<>", "gte": ">=", "gt": ">", "lte": "<=", "lt": "<"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +53,24 @@ class ScriptWindow:
 
 
 @dataclass(frozen=True, slots=True)
+class ScriptTop:
+    """A ROW_NUMBER over the rows of each window; `n` is the greatest number, None before a condition on it."""
+
+    partition: tuple[exp.Expr, ...]
+    order: tuple[exp.Expr, ...]
+    at: int
+    n: int | None = None
+    are_records: bool = False
+    """True if records have the ranks, and not the rows of an aggregation."""
+    keeps_ties: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Relation:
     """Rows of one table: `columns` are expressions over its columns, `conditions` are those of WHERE.
 
-    After an aggregation, `keys` are the grouped expressions, and `having` has the conditions on its rows.
+    After an aggregation, `keys` are the grouped expressions, and `having` has the conditions on its rows. A ranked
+    record is an aggregation of its own.
     """
 
     table: DeclaredTable
@@ -53,6 +79,26 @@ class Relation:
     window: ScriptWindow | None = None
     keys: tuple[exp.Expr, ...] | None = None
     having: tuple[exp.Expr, ...] = ()
+    top: ScriptTop | None = None
+    greatest: exp.Expr | None = None
+    """The count of the aggregation whose greatest value in each window is a column, for a join with it only."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptJoin:
+    """Pairs of records of two tables.
+
+    `keys` and `comparisons` have a left and a right expression; `bounds` are those of an interval join
+    in ms, empty for windows. A result column has the side of its expression: 0 for left, 1 for right.
+    """
+
+    sides: tuple[Relation, Relation]
+    join_type: str
+    keys: tuple[tuple[exp.Expr, exp.Expr], ...]
+    comparisons: tuple[tuple[exp.Expr, str, exp.Expr], ...]
+    bounds: Mapping[str, tuple[int, bool]]
+    columns: Mapping[str, tuple[int, exp.Expr]]
+    at: int
 
 
 @dataclass(slots=True)
@@ -62,19 +108,34 @@ class QueryReader:
     script: FlinkScript
     _open: list[str] = field(default_factory=list)
 
-    def read(self, query: exp.Expr, names: Mapping[str, exp.Expr] | None = None) -> Relation:
-        """Return the rows of a query.
-
-        Args:
-            query: the query.
-            names: the queries of WITH, by name.
+    def read(self, query: exp.Expr) -> Relation | ScriptJoin:
+        """Return the rows of the query of an INSERT.
 
         Raises:
             SpecError: with line and column of a part that a definition cannot express.
         """
-        names = dict(names or {})
+        if isinstance(query, exp.Select) and query.args.get("joins"):
+            joined = self._join(query)
+            if isinstance(joined, ScriptJoin):
+                return joined
+            relation = joined
+        else:
+            relation = self._read(query, {})
+        if relation.greatest is not None:
+            self._refuse_windows_of_windows(query)
+        if relation.top is None:
+            return relation
+        if relation.top.n is None:
+            self.script.source.refuse(
+                relation.top.at, "ROW_NUMBER needs a condition on it in the query around, e.g., WHERE rownum <= 3"
+            )
+        return _with_record_rows(relation, relation.top) if relation.top.are_records else relation
+
+    def _read(self, query: exp.Expr, names: Mapping[str, exp.Expr]) -> Relation:
+        """Return the rows of a query; `names` are the queries of WITH."""
+        names = dict(names)
         if isinstance(query, exp.Subquery):
-            return self.read(query.this, names)
+            return self._read(query.this, names)
         if isinstance(query, exp.SetOperation):
             self._refuse(query, "UNION is not possible", "write each topic as [[source]], which unites them")
         if not isinstance(query, exp.Select):
@@ -107,8 +168,8 @@ class QueryReader:
             if node := query.args.get(clause):
                 self._refuse(node if place_of(node) else query, f"{name} is not possible")
         for window in query.find_all(exp.Window):
-            hint = "[top] has the first rows of a window" if window.find_ancestor(exp.Select) is query else ""
-            self._refuse(window, "OVER is not possible", hint)
+            if window.find_ancestor(exp.Select) is query and not _is_call(window.this, "ROW_NUMBER"):
+                self._refuse(window, "OVER is not possible", "ROW_NUMBER() up to a greatest number is [top]")
 
     def _read_table(self, node: exp.Expr, names: Mapping[str, exp.Expr]) -> tuple[Relation, str]:
         """Return the rows of a part of FROM, and its alias."""
@@ -118,7 +179,7 @@ class QueryReader:
                     self._refuse(
                         part, "a join is not possible" if clause == "joins" else f"{clause} is not possible"
                     )
-            return self.read(node.this, names), node.alias
+            return self._read(node.this, names), node.alias
         if not isinstance(node, exp.Table):
             self._refuse(node, "this part of FROM is not possible")
         for clause in ("joins", "pivots", "sample", "version", "when"):
@@ -145,7 +206,7 @@ class QueryReader:
             if name in self._open:
                 self._refuse(node, f"{name} reads itself")
             self._open.append(name)
-            relation = self.read(query, {key: each for key, each in names.items() if key != name})
+            relation = self._read(query, {key: each for key, each in names.items() if key != name})
             self._open.remove(name)
             return relation
         table = self.script.tables.get(name)
@@ -238,23 +299,287 @@ class QueryReader:
         """Return the rows of a SELECT over the rows of its FROM."""
         where, group, having = (query.args.get(name) for name in ("where", "group", "having"))
         conditions = [self._inline(each, relation, alias) for each in _conjuncts(where.this)] if where else []
+        if relation.greatest is not None:
+            self._refuse_windows_of_windows(query)
+        if relation.top is not None:
+            relation, conditions = self._with_limit(relation, conditions), []
         if group is None and not any(is_aggregate(node) for each in query.expressions for node in each.walk()):
             columns = self._columns(query, relation, alias)
             if having:
                 self._refuse(having, "HAVING without GROUP BY is not possible")
             if relation.keys is not None:
-                return replace(relation, columns=columns, having=(*relation.having, *conditions))
+                return self._with_rank(replace(relation, columns=columns, having=(*relation.having, *conditions)))
             self._require_records(conditions)
-            return replace(relation, columns=columns, conditions=(*relation.conditions, *conditions))
-        if relation.keys is not None:
-            self._refuse(
-                group or query,
-                "a window of windows is not possible",
-                "write a second definition over the first table",
-            )
+            filtered = replace(relation, columns=columns, conditions=(*relation.conditions, *conditions))
+            return self._with_rank(filtered)
+        if relation.keys is not None or relation.top is not None:
+            return self._greatest(query, relation, alias)
         self._require_records(conditions)
         filtered = replace(relation, conditions=(*relation.conditions, *conditions))
-        return self._aggregate(query, filtered, alias)
+        return self._with_rank(self._aggregate(query, filtered, alias))
+
+    def _refuse_windows_of_windows(self, node: exp.Expr) -> NoReturn:
+        self._refuse(node, "a window of windows is not possible", "write a second definition over the first table")
+
+    def _greatest(self, query: exp.Select, relation: Relation, alias: str) -> Relation:
+        """Return the greatest count of each window over all keys, which only a join with these counts can read."""
+        group = query.args.get("group")
+        grouped = [self._inline(each, relation, alias) for each in (group.expressions if group else ())]
+        is_plain = all(isinstance(each, exp.Placeholder) for each in grouped) and relation.top is None
+        if not is_plain or query.args.get("where") or query.args.get("having"):
+            self._refuse_windows_of_windows(group or query)
+        columns = self._columns(query, relation, alias)
+        counts = [each for each in columns.values() if not isinstance(each, exp.Placeholder)]
+        is_greatest = (
+            len(counts) == 1 and _is_call(counts[0], "MAX") and _is_call(counts[0].expressions[0], "COUNT")
+        )
+        if not is_greatest or not {START, END} <= {each.name for each in grouped}:
+            self._refuse_windows_of_windows(group or query)
+        return replace(relation, columns=columns, greatest=counts[0].expressions[0])
+
+    def _most_frequent(
+        self, query: exp.Select, conditions: Sequence[exp.Expr], found: Sequence[tuple[Relation, str]]
+    ) -> Relation | None:
+        """Return a join of counts with the greatest count of their window as a top-1; None for other joins."""
+        number = 0 if found[0][0].greatest is None else 1
+        counts, most = found[number][0], found[1 - number][0]
+        if most.greatest is None or counts.greatest is not None or _rows_key(counts) != _rows_key(most):
+            return None
+        equal: set[str] = set()
+        for each in conditions:
+            sides = (each.args.get("this"), each.args.get("expression"))
+            one, other = sides if _sides(sides[0]) == {number} else sides[::-1]
+            operators = ("eq", "gte") if one is sides[0] else ("eq", "lte")
+            if isinstance(one, exp.Placeholder) and one == other and each.key == "eq":
+                equal.add(one.name)
+            elif each.key in operators and one == most.greatest and _is_call(other or each, "MAX"):
+                equal.add("greatest")
+            else:
+                return None
+        columns = self._columns_of_sides(query, found)
+        if equal != {START, END, "greatest"} or {side for side, _ in columns.values()} != {number}:
+            return None
+        order = exp.Ordered(this=most.greatest.copy(), desc=True, nulls_first=False)
+        top = ScriptTop((), (order,), place_of(query), n=1, keeps_ties=True)
+        return replace(counts, columns={name: each for name, (_, each) in columns.items()}, top=top)
+
+    def _with_rank(self, relation: Relation) -> Relation:
+        """Return the rows of a SELECT; the column of a ROW_NUMBER becomes a placeholder."""
+        for name, value in relation.columns.items():
+            if (window := value.find(exp.Window)) is None:
+                continue
+            if window is not value or relation.top:
+                self._refuse(window, "ROW_NUMBER is only possible as one column of its own")
+            rank = exp.Placeholder(this=RANK)
+            rank.meta["start"] = place_of(window)
+            return self._with_rank(
+                replace(relation, columns={**relation.columns, name: rank}, top=self._top(window, relation))
+            )
+        return relation
+
+    def _top(self, window: exp.Window, relation: Relation) -> ScriptTop:
+        partition, order = window.args.get("partition_by") or (), window.args.get("order")
+        if not {START, END} <= {each.name for each in partition if isinstance(each, exp.Placeholder)}:
+            self._refuse(
+                window,
+                "ROW_NUMBER needs PARTITION BY window_start, window_end: else its rows change with each record",
+            )
+        if order is None or window.args.get("spec"):
+            self._refuse(window, "ROW_NUMBER needs ORDER BY, and no ROWS or RANGE")
+        for each in order.expressions:
+            if bool(each.args.get("nulls_first")) == bool(each.args.get("desc")):
+                self._refuse(each, "NULLS FIRST and NULLS LAST are not possible: nulls are the least values")
+        keys = tuple(each for each in partition if not isinstance(each, exp.Placeholder))
+        top = ScriptTop(keys, tuple(order.expressions), place_of(window), are_records=relation.keys is None)
+        if top.are_records:
+            if relation.window is not None and relation.window.kind == "SESSION":
+                self._refuse(window, "ROW_NUMBER of records in sessions is not possible")
+            return top
+        grouped, ordered = ({each.sql() for each in found} for found in (relation.keys or (), keys))
+        if others := sorted(ordered - grouped):
+            self._refuse(window, f"PARTITION BY of ROW_NUMBER needs keys of GROUP BY, got {others[0]}")
+        open_keys = sorted(grouped - ordered - {each.this.sql() for each in top.order})
+        if open_keys:
+            self._refuse(
+                window,
+                "ORDER BY of ROW_NUMBER leaves equal rows in an order that is by chance in Flink",
+                f"add {', '.join(open_keys)} to ORDER BY".replace('"', ""),
+            )
+        return top
+
+    def _with_limit(self, relation: Relation, conditions: Sequence[exp.Expr]) -> Relation:
+        """Return ranked rows up to the greatest number that a condition names."""
+        top = relation.top
+        if top is None or not conditions:
+            return relation
+        n = _greatest_number(conditions[0])
+        if len(conditions) > 1 or n is None or top.n is not None:
+            place = next((each for each in conditions if _greatest_number(each) is None), conditions[-1])
+            self._refuse(place, "the only condition on ranked rows must be a greatest number, e.g., rownum <= 3")
+        return replace(relation, top=replace(top, n=n))
+
+    # Joins
+
+    def _join(self, query: exp.Select) -> ScriptJoin | Relation:
+        """Return the pairs of a SELECT with a join."""
+        join, *others = query.args["joins"]
+        names = {each.alias: each.this for each in (query.args.get("with_") or exp.With()).expressions}
+        if others:
+            self._refuse(others[0], "a join of more than two tables is not possible")
+        kind, side = str(join.args.get("kind") or "INNER").upper(), str(join.args.get("side") or "").upper()
+        if kind not in ("INNER", "OUTER") or join.args.get("using") or join.args.get("method"):
+            self._refuse(join, "only an INNER, LEFT, RIGHT, or FULL JOIN with ON is possible")
+        if group := query.args.get("group") or query.args.get("having"):
+            self._refuse(group, "an aggregation of a join is not possible: rows of [join] are pairs of records")
+        alone = query.copy()
+        alone.set("joins", None)
+        self._refuse_clauses(alone)
+        places = (query.args["from_"].this, join.this)
+        found = [self._read_table(node, names) for node in places]
+        if all(relation.greatest is None for relation, _ in found):
+            self._require_sides([relation for relation, _ in found], places)
+        conditions = [self._of_sides(part, found) for part in self._conditions_of(query, join, side)]
+        if not side and (most_frequent := self._most_frequent(query, conditions, found)):
+            return most_frequent
+        self._require_sides([relation for relation, _ in found], places)
+        rows = ScriptJoin(
+            (found[0][0], found[1][0]),
+            side.lower() or "inner",
+            (),
+            (),
+            {},
+            self._columns_of_sides(query, found),
+            place_of(join),
+        )
+        for condition in conditions:
+            rows = self._with_condition(rows, condition)
+        return self._complete(rows, join, conditions)
+
+    def _require_sides(self, sides: Sequence[Relation], places: Sequence[exp.Expr]) -> None:
+        """Check that both sides are records of two tables, either of windows or not."""
+        for relation, node in zip(sides, places, strict=True):
+            if relation.keys is not None or relation.top is not None:
+                self._refuse(node, "a join of aggregates is not possible: rows of [join] are pairs of records")
+        left, right = sides
+        if left.table.name == right.table.name:
+            self._refuse(places[1], "a join of a table with itself is not possible")
+        if (left.window is None) != (right.window is None):
+            self._refuse(places[1], "a join of windows with records without windows is not possible")
+
+    def _conditions_of(self, query: exp.Select, join: exp.Expr, side: str) -> list[exp.Expr]:
+        """Return the conditions of a join, to which those of WHERE belong if no side keeps all rows."""
+        where, on = query.args.get("where"), join.args.get("on")
+        if where and side:
+            self._refuse(where, f"WHERE after a {side} JOIN is not possible", "write it into a side's subquery")
+        return [part for each in (on, where.this if where else None) if each for part in _conjuncts(each)]
+
+    def _columns_of_sides(
+        self, query: exp.Select, found: Sequence[tuple[Relation, str]]
+    ) -> dict[str, tuple[int, exp.Expr]]:
+        """Return the selected columns of a join by name, each with its side."""
+        columns: dict[str, tuple[int, exp.Expr]] = {}
+        for each in query.expressions:
+            value = each.this if isinstance(each, exp.Alias) else each
+            if (isinstance(value, exp.Star | exp.Column) and value.find(exp.Star)) or value.find(exp.Window):
+                self._refuse(each, "a star or OVER is not possible in a join", "write the columns")
+            name = each.alias_or_name if isinstance(each, exp.Alias | exp.Column) else f"EXPR${len(columns)}"
+            if name in columns:
+                self._refuse(each, f"two columns have the name {name!r}", "write AS for one of them")
+            placed = self._of_sides(value, found)
+            sides = _sides(placed)
+            if len(sides) != 1:
+                self._refuse(each, "a column of a join must be an expression over one side")
+            columns[name] = sides.pop(), placed
+        return columns
+
+    def _of_sides(self, node: exp.Expr, sides: Sequence[tuple[Relation, str]]) -> exp.Expr:
+        """Return an expression over the columns of two tables, each marked with its side."""
+
+        def place(each: exp.Expr) -> exp.Expr:
+            if not isinstance(each, exp.Column):
+                return each
+            parts = [part.name for part in each.parts]
+            own = [number for number, (_, alias) in enumerate(sides) if len(parts) > 1 and parts[0] == alias]
+            own = own or [number for number, (relation, _) in enumerate(sides) if parts[0] in relation.columns]
+            if len(own) != 1:
+                known = "is in both sides" if own else "is in no side"
+                self._refuse(each, f"the column {'.'.join(parts)} {known} of the join")
+            found = self._inline(each, *sides[own[0]])
+            for part in found.walk():
+                part.meta["side"] = own[0]
+            return found
+
+        return node.copy().transform(place)
+
+    def _with_condition(self, rows: ScriptJoin, node: exp.Expr) -> ScriptJoin:
+        """Return a join with a further condition."""
+        if isinstance(node, exp.Paren):
+            return self._with_condition(rows, node.this)
+        if isinstance(node, exp.Between):
+            low = exp.GTE(this=node.this.copy(), expression=node.args["low"].copy())
+            high = exp.LTE(this=node.this.copy(), expression=node.args["high"].copy())
+            return self._with_condition(self._with_condition(rows, low), high)
+        if len(_sides(node)) == 1:
+            return self._with_filter(rows, node)
+        operator, one, other = node.key, node.args.get("this"), node.args.get("expression")
+        is_comparison = operator in _ORDERINGS and len(_sides(one)) == 1 and len(_sides(other)) == 1
+        if one is None or other is None or not is_comparison:
+            self._refuse(
+                node, "a condition of a join must compare an expression of one side with one of the other"
+            )
+        if _sides(one) == {1}:
+            operator, one, other = _MIRRORED.get(operator, operator), other, one
+        places = [each.name for each in (one, other) if isinstance(each, exp.Placeholder)]
+        if places and (operator != "eq" or places[1:] != places[:1]):
+            self._refuse(node, "a window of a join must be equal to that of the other side")
+        offset_ms = _offset_of_times_ms(one, other, rows)
+        if offset_ms is not None:
+            name, is_exclusive = _TIME_BOUNDS.get(_MIRRORED.get(operator, ""), ("", False))
+            if not name or name in rows.bounds:
+                self._refuse(node, "an interval join needs one lower and one upper bound of the times")
+            return replace(rows, bounds={**rows.bounds, name: (offset_ms, is_exclusive)})
+        if operator == "eq":
+            return rows if places else replace(rows, keys=(*rows.keys, (one, other)))
+        return replace(rows, comparisons=(*rows.comparisons, (one, _ORDERINGS[operator], other)))
+
+    def _with_filter(self, rows: ScriptJoin, node: exp.Expr) -> ScriptJoin:
+        """Return a join with a condition on the records of one side."""
+        (own,) = _sides(node)
+        if rows.join_type not in ("inner", ("right", "left")[own]):
+            self._refuse(node, "a condition on a side all of whose rows are kept is not possible here")
+        self._require_records([node])
+        sides = [
+            replace(side, conditions=(*side.conditions, node)) if number == own else side
+            for number, side in enumerate(rows.sides)
+        ]
+        return replace(rows, sides=(sides[0], sides[1]))
+
+    def _complete(self, rows: ScriptJoin, join: exp.Expr, conditions: Sequence[exp.Expr]) -> ScriptJoin:
+        """Return a join that has all that its kind needs."""
+        left, right = rows.sides
+        if not rows.keys:
+            self._refuse(join, "a join needs an equality of columns of both sides")
+        if left.window is None or right.window is None:
+            if {*rows.bounds} != {"lower", "upper"}:
+                self._refuse(
+                    join,
+                    "a join needs a lower and an upper bound of the times, or windows: else records wait for ever",
+                )
+            return rows
+        equal = {
+            each.this.name
+            for each in conditions
+            if isinstance(each, exp.EQ) and isinstance(each.this, exp.Placeholder)
+        }
+        if not {START, END} <= equal:
+            self._refuse(join, "a join of windows needs equal window_start and window_end")
+        if (left.window.kind, left.window.intervals_ms) != (right.window.kind, right.window.intervals_ms):
+            self._refuse(join, "a join of different windows is not possible")
+        if left.window.kind != "TUMBLE":
+            self._refuse(
+                join, f"a join of {left.window.kind} windows is not possible: a row has one tumbling window"
+            )
+        return rows
 
     def _require_records(self, conditions: Sequence[exp.Expr]) -> None:
         for condition in conditions:
@@ -381,9 +706,77 @@ def _without_marks(node: exp.Expr) -> exp.Expr:
 
 def _conjuncts(node: exp.Expr) -> list[exp.Expr]:
     """Return the conditions that AND connects."""
+    if isinstance(node, exp.Paren) and isinstance(node.this, exp.And):
+        return _conjuncts(node.this)
     if isinstance(node, exp.And):
         return [*_conjuncts(node.this), *_conjuncts(node.expression)]
     return [node]
+
+
+def _with_record_rows(relation: Relation, top: ScriptTop) -> Relation:
+    """Return ranked records as an aggregation of single records, whose values are aggregates of one value."""
+    keys = {each.sql() for each in top.partition}
+
+    def of_record(node: exp.Expr) -> exp.Expr:
+        if node.sql() in keys or isinstance(node, exp.Placeholder):
+            return node.copy()
+        if not isinstance(node, exp.Column | exp.Dot):
+            return node
+        found = exp.Anonymous(this="MIN", expressions=[node.copy()])
+        found.meta["start"] = place_of(node)
+        return found
+
+    columns = {name: each.transform(of_record) for name, each in relation.columns.items()}
+    order = tuple(each.transform(of_record) for each in top.order)
+    return replace(relation, keys=top.partition, columns=columns, top=replace(top, order=order))
+
+
+def _greatest_number(node: exp.Expr) -> int | None:
+    """Return the greatest number that a condition on ROW_NUMBER allows; None for other conditions."""
+    operator, left, right = node.key, node.args.get("this"), node.args.get("expression")
+    if isinstance(right, exp.Placeholder):
+        operator, left, right = _MIRRORED.get(operator, operator), right, left
+    if not isinstance(left, exp.Placeholder) or left.name != RANK or not isinstance(right, exp.Literal):
+        return None
+    number = int(right.name) if right.name.isdigit() and not right.is_string else 0
+    greatest = {"lte": number, "lt": number - 1, "eq": number if number == 1 else 0}.get(operator, 0)
+    return greatest if greatest > 0 else None
+
+
+def _rows_key(relation: Relation) -> tuple[object, ...]:
+    """Return what decides which rows an aggregation has; sessions have none that two of them share."""
+    window = relation.window
+    if window is None or window.kind == "SESSION" or relation.keys is None or relation.top is not None:
+        return (id(relation),)
+    texts = ([each.sql() for each in part] for part in (relation.conditions, relation.having))
+    keys = sorted(each.sql() for each in relation.keys)
+    return relation.table.name, window.kind, window.time_column, dict(window.intervals_ms), keys, *texts
+
+
+def _sides(node: exp.Expr | None) -> set[int]:
+    """Return the sides of a join that an expression reads."""
+    return {each.meta["side"] for each in node.walk() if "side" in each.meta} if node else set()
+
+
+def _offset_of_times_ms(left: exp.Expr, right: exp.Expr, rows: ScriptJoin) -> int | None:
+    """Return by how much the right time may exceed the left one if both are equal; None for windows and values."""
+    left_ms, right_ms = (_time_offset_ms(*pair) for pair in zip((left, right), rows.sides, strict=True))
+    if rows.sides[0].window is not None or left_ms is None or right_ms is None:
+        return None
+    return left_ms - right_ms
+
+
+def _time_offset_ms(node: exp.Expr, relation: Relation) -> int | None:
+    """Return the difference of an expression and the time of its table's watermark; None for other expressions."""
+    if isinstance(node, exp.Paren):
+        return _time_offset_ms(node.this, relation)
+    if isinstance(node, exp.Add | exp.Sub):
+        inner_ms, length_ms = _time_offset_ms(node.this, relation), interval_ms(node.expression)
+        if inner_ms is None or length_ms is None:
+            return None
+        return inner_ms + (length_ms if isinstance(node, exp.Add) else -length_ms)
+    watermark = relation.table.watermark
+    return 0 if isinstance(node, exp.Column) and watermark and node.name == watermark[0] else None
 
 
 def _is_call(node: exp.Expr, name: str) -> bool:
