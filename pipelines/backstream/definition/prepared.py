@@ -84,6 +84,12 @@ def reason_to_copy(source: Source) -> str | None:
     return "source.path is in an object store" if any(map(is_in_store, source.paths)) else None
 
 
+def reads_appends(definition: Definition) -> bool:
+    """Return whether a job of Structured Streaming read the table of the source; else it is a copy of a topic."""
+    source = definition.source
+    return source.format == "iceberg" and bool(definition.watermark.job_logs) and source.partition is None
+
+
 def is_copied(definition: Definition, home: Home) -> bool:
     """Return whether local copies of the files are all the preparation that a source needs.
 
