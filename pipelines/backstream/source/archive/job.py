@@ -137,8 +137,8 @@ def examine_job(
         ends = {name: dict(end) for name, end in log.batches[-1].ends.items()}
         if any("snapshot_id" in end for end in ends.values()):
             msg = (
-                f"the query reads an Iceberg table, and init reads files: write the definition yourself ({address})\n\n"
-                'hint: source.format = "iceberg", and source.path is the name of the table'
+                f"the query reads an Iceberg table, and init reads files only ({address})\n\n"
+                'hint: write a definition with source.format = "iceberg", and the name of the table as source.path'
             )
             raise SpecError(msg)
         msg = f"the query reads neither files nor topics: its last batch ends at {ends} ({address})"
