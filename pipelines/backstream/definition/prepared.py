@@ -188,10 +188,14 @@ def _find_batches(definition: Definition, home: Home) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BatchesPointer:
-    """The name of the current table of a job's batches, and the version of the logs from which it was made."""
+    """The name of the current table of a job's batches, and the versions of the logs from which it was made.
+
+    `kept` is that of the folders of kept batches alone, to which a job only adds files.
+    """
 
     table: str
     version: str
+    kept: str = ""
 
     @classmethod
     def load(cls, folder: Path) -> BatchesPointer | None:

@@ -101,6 +101,7 @@ class JobBatches:
     _where: str
     _read: Callable[[], BatchLog]
     _appends: TableAppends | None = None
+    _recent: BatchLog | None = None
 
     @classmethod
     def load(
@@ -135,10 +136,18 @@ class JobBatches:
         known = load_batches(home.location_of(folder / former.table)) if former else None
         if former and known and former.version == version:
             return cls(known, definition, files, where, logs.read, appends)
-        log = logs.read()
-        table = BatchTable.from_log(log, known)
-        BatchesPointer(table.write(home.location_of(folder)), version).write(folder)
-        return cls(table, definition, files, where, lambda: log, appends)
+        recent, table = None, None
+        if former and known and former.kept == logs.kept_version(int(known.number[-1])):
+            recent = logs.read(since=int(known.number[-1]))
+            table = known.extend(recent)
+        if recent is None or table is None:
+            log = logs.read()
+            recent, table, read = None, BatchTable.from_log(log, known), lambda: log
+        else:
+            read = logs.read
+        kept = logs.kept_version(int(table.number[-1]))
+        BatchesPointer(table.write(home.location_of(folder)), version, kept).write(folder)
+        return cls(table, definition, files, where, read, appends, recent)
 
     @cached_property
     def _places(self) -> _Places:
@@ -190,8 +199,14 @@ class JobBatches:
 
     def _find_rows(self, rows: pa.Table) -> _Longs:
         """Return the row of the table for each record; the number of rows for a record that no batch has read."""
-        unread = len(self.table.number)
-        places = self._places
+        if self._recent and self._definition.source.partition:
+            where = self._definition, self._files, self._appends, self._where
+            found = self._find_places(_Places.from_log(self._recent, *where), rows, len(self._recent.batches))
+            if found.all():  # row 0 can also be that of an earlier batch
+                return found + len(self.table.number) - len(self._recent.batches)
+        return self._find_places(self._places, rows, len(self.table.number))
+
+    def _find_places(self, places: _Places, rows: pa.Table, unread: int) -> _Longs:
         if places.position is None:
             uris = pc.fill_null(rows[FILE], "").combine_chunks().dictionary_encode()
             paths = [path_of_uri(uri) for uri in uris.dictionary.to_pylist()]
