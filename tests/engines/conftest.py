@@ -162,8 +162,18 @@ class Spark:
 
     def ask(self, sql: str, **settings: str) -> dict[str, Any]:
         """Return the rows or the error of a statement; a value without a type of JSON is its text."""
+        return self._send({"sql": sql, "settings": settings})
+
+    def read_stream(self, table: str, checkpoint: Path, **options: str) -> list[tuple[int, list[int]]]:
+        """Return the ids that each batch of a streaming query reads until it has read all of a table."""
+        named = {name.replace("_", "-"): value for name, value in options.items()}
+        answer = self._send({"stream": {"table": table, "checkpoint": str(checkpoint), "options": named}})
+        assert "error" not in answer, answer["error"][:2_000]
+        return [(number, ids) for number, ids in answer["rows"]]
+
+    def _send(self, request: dict[str, Any]) -> dict[str, Any]:
         assert self.process.stdin
-        self.process.stdin.write(json.dumps({"sql": sql, "settings": settings}) + "\n")
+        self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
         return self.read()
 

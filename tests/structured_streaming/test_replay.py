@@ -671,7 +671,7 @@ def test_reports_do_not_name_files(tmp_path: Path) -> None:
         ),
         (
             '{"version":1,"snapshot_id":7,"position":2}',
-            "source 0 is an Iceberg table: its offsets do not",
+            "source 0 is an Iceberg table, so the definition must read this table",
         ),
         (
             '{"shard":"a"}',

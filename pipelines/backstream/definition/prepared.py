@@ -84,6 +84,12 @@ def reason_to_copy(source: Source) -> str | None:
     return "source.path is in an object store" if any(map(is_in_store, source.paths)) else None
 
 
+def reads_appends(definition: Definition) -> bool:
+    """Return whether a job of Structured Streaming read the table of the source; else it is a copy of a topic."""
+    source = definition.source
+    return source.format == "iceberg" and bool(definition.watermark.job_logs) and source.partition is None
+
+
 def is_copied(definition: Definition, home: Home) -> bool:
     """Return whether local copies of the files are all the preparation that a source needs.
 
@@ -182,10 +188,14 @@ def _find_batches(definition: Definition, home: Home) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BatchesPointer:
-    """The name of the current table of a job's batches, and the version of the logs from which it was made."""
+    """The name of the current table of a job's batches, and the versions of the logs from which it was made.
+
+    `kept` is that of the folders of kept batches alone, to which a job only adds files.
+    """
 
     table: str
     version: str
+    kept: str = ""
 
     @classmethod
     def load(cls, folder: Path) -> BatchesPointer | None:

@@ -32,6 +32,7 @@ from backstream.runs.home import Home
 from backstream.source.raw_files import RawFile
 from backstream.source.table_files import TableFile
 from backstream.storage.files import load_json, write_json
+from backstream.structured_streaming.table_appends import TableAppends
 
 _STATE = "_snapshot.json"
 _FORMATS = (FileFormat.PARQUET, FileFormat.ORC)
@@ -99,11 +100,15 @@ class SourceTableState:
 
 @dataclass(frozen=True, slots=True)
 class TableFiles:
-    """The files of the current snapshot of a table, with what PyIceberg needs to read each."""
+    """The files of the current snapshot of a table, with what PyIceberg needs to read each.
+
+    For a streaming job that reads the table, they are those that it appended, and `appends` has their places.
+    """
 
     state: SourceTableState
     table: Table
     scans: Mapping[RawFile, FileScanTask]
+    appends: TableAppends | None = None
 
     @property
     def column_names(self) -> list[str]:
@@ -228,19 +233,10 @@ def list_table_files(table: Table, source: Source, last: SourceTableState | None
         PlanError: when the table has no snapshot, has files of a format that PyIceberg cannot read, or deletes
             rows in such a way.
     """
-    snapshot, name = table.current_snapshot(), str(source.path)
-    if snapshot is None:
-        msg = f"table {name} has no snapshot, and so no records ({where}, source.path)"
-        raise PlanError(msg)
+    name = str(source.path)
+    snapshot = require_snapshot(table, name, where)
     scans = _plan_files(table, snapshot, source, where)
-    if other := next((task.file for task in scans.values() if task.file.file_format not in _FORMATS), None):
-        msg = (
-            f"table {name} has data files of the format {other.file_format.value}, and only Parquet and ORC are"
-            f" read ({where}, source.path)\n  {other.file_path}\n\n"
-            "hint: set its property write.format.default to parquet, and rewrite the files, e.g., with Spark's"
-            " procedure rewrite_data_files and the option rewrite-all"
-        )
-        raise PlanError(msg)
+    require_formats(scans.values(), name, where)
     uuid = str(table.metadata.table_uuid)
     state = SourceTableState(name, uuid, snapshot.snapshot_id, snapshot.timestamp_ms, tuple(sorted(scans)))
     if last is None or last.table_uuid != uuid:
@@ -249,6 +245,35 @@ def list_table_files(table: Table, source: Source, last: SourceTableState | None
     history.follow(table, snapshot, state.files)
     groups = tuple(group for group in history.groups() if {*state.files}.issuperset(group.current))
     return TableFiles(replace(state, groups=groups), table, {**history.scans, **scans})
+
+
+def require_snapshot(table: Table, name: str, where: str) -> Snapshot:
+    """Return the current snapshot of a table.
+
+    Raises:
+        PlanError: when there is none.
+    """
+    snapshot = table.current_snapshot()
+    if snapshot is None:
+        msg = f"table {name} has no snapshot, and so no records ({where}, source.path)"
+        raise PlanError(msg)
+    return snapshot
+
+
+def require_formats(scans: Iterable[FileScanTask], name: str, where: str) -> None:
+    """Check that the data files of a table can be read.
+
+    Raises:
+        PlanError: when a file has a format that PyIceberg cannot read.
+    """
+    if other := next((scan.file for scan in scans if scan.file.file_format not in _FORMATS), None):
+        msg = (
+            f"table {name} has data files of the format {other.file_format.value}, and only Parquet and ORC are"
+            f" read ({where}, source.path)\n  {other.file_path}\n\n"
+            "hint: set its property write.format.default to parquet, and rewrite the files, e.g., with Spark's"
+            " procedure rewrite_data_files and the option rewrite-all"
+        )
+        raise PlanError(msg)
 
 
 def _plan_files(table: Table, snapshot: Snapshot, source: Source, where: str) -> dict[RawFile, FileScanTask]:
@@ -264,10 +289,10 @@ def _plan_files(table: Table, snapshot: Snapshot, source: Source, where: str) ->
             "hint: compact the table, for example with Spark's procedure rewrite_data_files"
         )
         raise PlanError(msg) from error
-    return {_describe(task.file, task.delete_files): task for task in tasks}
+    return {describe_data_file(task.file, task.delete_files): task for task in tasks}
 
 
-def _describe(file: DataFile, deletes: Iterable[DataFile] = ()) -> RawFile:
+def describe_data_file(file: DataFile, deletes: Iterable[DataFile] = ()) -> RawFile:
     """Return a data file as a raw file; its content never changes, but rows may be deleted from it."""
     paths = sorted(f"{delete.file_path} {delete.file_size_in_bytes}" for delete in deletes)
     identity = hashlib.sha256("\n".join(paths).encode()).hexdigest()[:16] if paths else ""
@@ -328,7 +353,7 @@ class _History:
 
     def _apply(self, changes: _Changes) -> None:
         for file in changes.added:
-            described = _describe(file)
+            described = describe_data_file(file)
             self.known.setdefault(file.file_path, described)
             self.scans[described] = FileScanTask(file)
         if changes.is_replacement and changes.added:
@@ -343,7 +368,7 @@ class _History:
         if not groups:
             return
         kept = {file for group in groups for file in group.current if file.path not in changes.removed}
-        current = tuple(sorted(kept.union(map(_describe, changes.added))))
+        current = tuple(sorted(kept.union(map(describe_data_file, changes.added))))
         copied = tuple(sorted({file for group in groups for file in group.copied}))
         for path in changes.removed:
             self.group_by_path.pop(path, None)

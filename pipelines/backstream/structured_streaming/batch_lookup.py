@@ -74,15 +74,21 @@ class BatchLookup:
                 f"the logs do not have the files that source {self.source} read; only a checkpoint has them"
                 f" ({self.batch_log.place})\n\nhint: name it as watermark.checkpoint"
             )
-        for key, kind in (("reservoirId", "a Delta table"), ("snapshot_id", "an Iceberg table")):
-            if key in end:
-                return (
-                    f"source {self.source} is {kind}: its offsets do not name the files that a batch read, so only"
-                    f" files and Kafka can be replayed ({self.batch_log.place})"
-                )
+        if "reservoirId" in end:
+            return (
+                f"source {self.source} is a Delta table: its offsets do not name files, so only those of"
+                f" files, Iceberg tables, and topics can be replayed ({self.batch_log.place})"
+            )
+        if "snapshot_id" in end:
+            return (
+                f"source {self.source} is an Iceberg table, so the definition must read this table"
+                f" ({self.batch_log.place})\n\n"
+                'hint: set source.format = "iceberg", source.path to the name of the table, e.g.,'
+                ' "catalog.namespace.table", and no source.partition'
+            )
         return (
             f"source {self.source} has an offset of another kind: {json.dumps(dict(end))[:200]}; known are"
-            f" those of files and of Kafka ({self.batch_log.place})"
+            f" those of files, Iceberg, and Kafka ({self.batch_log.place})"
         )
 
     def find_rows_of_offsets(self, topic: str, partition: str, offsets: Longs) -> Longs:

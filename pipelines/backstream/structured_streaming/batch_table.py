@@ -88,6 +88,39 @@ class BatchTable:
         own = cls(number, watermark_ms, arrival_ms, is_after_gap, records, *flags, clock, len(log.source_names))
         return (former and own._with_times_of(former)) or own
 
+    def extend(self, log: BatchLog) -> BatchTable | None:
+        """Return this table with the later batches of a log, as a log with all batches has it.
+
+        Args:
+            log: the last batches of the job; the first of them must be in the table.
+
+        Returns:
+            None if the log has other batches before the last one of the table.
+        """
+        recent = BatchTable.from_log(log)
+        first = int(np.searchsorted(self.number, recent.number[0]))
+        is_known = recent.number <= self.number[-1]
+        if not np.array_equal(self.number[first:], recent.number[is_known]):
+            return None
+
+        def join(own: npt.NDArray[Any], later: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            return np.concatenate(
+                [own[: first + 1], later[1:]]
+            )  # what came before its first row is not in the log
+
+        whole = replace(
+            recent,
+            number=join(self.number, recent.number),
+            watermark_ms=join(self.watermark_ms, recent.watermark_ms),
+            arrival_ms=join(self.arrival_ms, recent.arrival_ms),
+            is_after_gap=join(self.is_after_gap, recent.is_after_gap),
+            records=join(self.records, recent.records),
+            is_empty=join(self.is_empty, recent.is_empty),
+            is_restart=join(self.is_restart, recent.is_restart),
+            sources=max(self.sources, recent.sources),
+        )
+        return whole._with_times_of(self)  # noqa: SLF001 - a table, too
+
     @property
     def after_last_ms(self) -> int:
         """The time of a record that no known batch has read: after the last batch."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,12 @@ from pathlib import Path
 from backstream.storage.stores import Stores, explain_reading, is_in_store
 from backstream.structured_streaming.batches import BatchLog, merge_logs, require_sound
 from backstream.structured_streaming.checkpoint import has_batches, read_checkpoint
-from backstream.structured_streaming.kept_batches import add_to_kept, read_kept
+from backstream.structured_streaming.kept_batches import (
+    add_to_kept,
+    has_kept,
+    list_kept_until,
+    read_kept,
+)
 from backstream.structured_streaming.progress import read_progress
 from backstream.text import text_logger
 
@@ -35,8 +40,12 @@ class JobLogs:
     own: str
     stores: Stores
 
-    def read(self) -> BatchLog:
+    def read(self, since: int = 0) -> BatchLog:
         """Return the batches in the logs of one job, without an unfinished last one; logs are compared.
+
+        Args:
+            since: the number of a batch; most of the kept batches before it are not read. Reports are read as a
+                whole, so with reports all batches are.
 
         Raises:
             SpecError: when a log has another form, or the logs contradict each other.
@@ -44,10 +53,16 @@ class JobLogs:
         """
         stores = self.stores
         with _many_objects():
-            kept = {address: read_kept(address, stores) for address in (*self.checkpoints, self.own)}
-            known = [each for each in kept.values() if each]
-            checkpoints = [address for address in self.checkpoints if kept[address] is None]
-            live = [read_checkpoint(address, stores) for address in checkpoints if self._is_there(address, kept)]
+            is_kept = {address: has_kept(address, stores) for address in (*self.checkpoints, self.own)}
+            checkpoints = [address for address in self.checkpoints if not is_kept[address]]
+            live = [
+                read_checkpoint(address, stores)
+                for address in checkpoints
+                if self._is_there(address, is_first=not is_kept[self.own])
+            ]
+            first = 0 if self.reports else min([since, *(each.batches[0].number for each in live)])
+            folders = [address for address, has in is_kept.items() if has]
+            known = [each for address in folders if (each := read_kept(address, stores, first))]
             ids = {query_id for each in (*known, *live) for query_id in each.query_ids}
             query_id = next(iter(ids)) if len(ids) == 1 else None
             live += [read_progress(location, stores, query_id) for location in self.reports]
@@ -57,12 +72,21 @@ class JobLogs:
             merged, _ = add_to_kept(found, merge_logs(known) if known else None, self.own, stores)
             return merged
 
-    def _is_there(self, address: str, kept: Mapping[str, BatchLog | None]) -> bool:
+    def _is_there(self, address: str, *, is_first: bool) -> bool:
         """Return whether a checkpoint must be read: it is there, or the home has no batches of it either."""
-        if kept[self.own] is None or has_batches(address, self.stores):
+        if is_first or has_batches(address, self.stores):
             return True
         log.warning("the checkpoint is gone: %s; the batches that earlier runs have kept are read", address)
         return False
+
+    def kept_version(self, until: int) -> str:
+        """Return a digest of the names of the files of kept batches that end at a batch or before it.
+
+        Raises:
+            StorageError: when a store cannot be read.
+        """
+        names = [list_kept_until(address, self.stores, until) for address in (*self.checkpoints, self.own)]
+        return hashlib.sha256(repr(names).encode()).hexdigest()[:12]
 
     @property
     def version(self) -> str:

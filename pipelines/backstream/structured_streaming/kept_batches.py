@@ -127,6 +127,11 @@ def read_kept(folder: str, stores: Stores, since: int = 0) -> BatchLog | None:
     return merge_logs(logs) if logs else None
 
 
+def list_kept_until(folder: str, stores: Stores, until: int) -> list[str]:
+    """Return the names of the files of kept batches that end at a batch or before it; each is written once."""
+    return [name for name in _list_names(folder, stores) if _last_number(name) <= until]
+
+
 def has_kept(folder: str, stores: Stores) -> bool:
     """Return whether a folder has kept batches."""
     return bool(_list_names(folder, stores))

@@ -15,13 +15,16 @@ _TASK_BYTES = 64 * 2**20
 
 
 def are_copied(preparation: Preparation) -> bool:
-    """Return whether the files of a source are Parquet files that need no preparation but the batches of a job."""
+    """Return whether a source has Parquet files that need no preparation but the batches of a job.
+
+    The fetched files of an Iceberg table are Parquet files, too.
+    """
     definition = preparation.definition
     watermark = definition.watermark.model_copy(update={"checkpoint": (), "progress": (), "event_log": ()})
     source = definition.source
     has_plain_names = all(column_of_path(path) == path for path in list_paths(definition))
     return (
-        source.format == "parquet"
+        source.format in {"parquet", "iceberg"}
         and source.name is None
         and definition.backfill.engine != "spark"
         and bool(definition.watermark.job_logs)

@@ -135,6 +135,12 @@ def examine_job(
     ]
     if not sources:
         ends = {name: dict(end) for name, end in log.batches[-1].ends.items()}
+        if any("snapshot_id" in end for end in ends.values()):
+            msg = (
+                f"the query reads an Iceberg table, and init reads files only ({address})\n\n"
+                'hint: write a definition with source.format = "iceberg", and the name of the table as source.path'
+            )
+            raise SpecError(msg)
         msg = f"the query reads neither files nor topics: its last batch ends at {ends} ({address})"
         raise SpecError(msg)
     if not any(source.topic or source.read for source in sources):

@@ -141,7 +141,7 @@ def _prepare_sample(
     """
     home, job_home = homes
     source = listed.settle(lambda files: files)
-    job = JobBatches.load(source.definition, job_home, source.files, source.where)
+    job = JobBatches.load(source.definition, job_home, source.files, source.where, source.appends)
     files = _spread(source.files)
     runner = SparkRunner(lambda: spark)
     with (

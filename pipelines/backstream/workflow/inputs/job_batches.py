@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import numpy.typing as npt
@@ -32,13 +31,14 @@ from backstream.native.preparation.instants import INSTANT
 from backstream.native.preparation.prepared_files import write_options
 from backstream.runs.home import Home
 from backstream.source.prepared import JobRecords, PreparedBatch
-from backstream.source.raw_files import RawFile
+from backstream.source.raw_files import RawFile, path_in_records, path_of_uri
 from backstream.storage.stores import Stores
 from backstream.structured_streaming.batch_lookup import BatchLookup
 from backstream.structured_streaming.batch_table import BatchTable, load_batches
 from backstream.structured_streaming.batches import BatchLog
 from backstream.structured_streaming.job_logs import JobLogs
 from backstream.structured_streaming.kept_batches import KeptBatches, has_kept, keep_batches
+from backstream.structured_streaming.table_appends import TableAppends
 
 _Longs = npt.NDArray[np.int64]
 
@@ -63,11 +63,21 @@ class _Places:
     rows_by_path: Mapping[str, int]
 
     @classmethod
-    def from_log(cls, log: BatchLog, definition: Definition, files: Sequence[RawFile], where: str) -> _Places:
+    def from_log(
+        cls,
+        log: BatchLog,
+        definition: Definition,
+        files: Sequence[RawFile],
+        appends: TableAppends | None,
+        where: str,
+    ) -> _Places:
         source = definition.source
         lookup = BatchLookup.from_log(log, definition.watermark.source)
+        if appends:
+            lookup = BatchLookup(appends.name_files(log, lookup.source), lookup.source)
         if lookup.reads_files:
-            return cls(lookup, "", None, lookup.find_rows_of_files(file.path for file in files))
+            paths = (path_in_records(file.path) for file in files)
+            return cls(lookup, "", None, lookup.find_rows_of_files(paths))
         topic = lookup.find_topic(definition.watermark.topic)
         if source.partition is None or source.sequence is None:
             msg = (
@@ -90,9 +100,18 @@ class JobBatches:
     _files: Sequence[RawFile]
     _where: str
     _read: Callable[[], BatchLog]
+    _appends: TableAppends | None = None
+    _recent: BatchLog | None = None
 
     @classmethod
-    def load(cls, definition: Definition, home: Home, files: Sequence[RawFile], where: str) -> JobBatches | None:
+    def load(
+        cls,
+        definition: Definition,
+        home: Home,
+        files: Sequence[RawFile],
+        where: str,
+        appends: TableAppends | None = None,
+    ) -> JobBatches | None:
         """Return the batches of the job that a definition names; None if it names no job.
 
         Their table becomes the current one.
@@ -102,6 +121,7 @@ class JobBatches:
             home: the home, which has the batches of earlier preparations.
             files: all raw files of the source.
             where: the definition, for messages.
+            appends: the table that the job read; None: files or a topic.
 
         Raises:
             SpecError: when the logs are not those of one job.
@@ -115,15 +135,23 @@ class JobBatches:
         former, version = BatchesPointer.load(folder), logs.version
         known = load_batches(home.location_of(folder / former.table)) if former else None
         if former and known and former.version == version:
-            return cls(known, definition, files, where, logs.read)
-        log = logs.read()
-        table = BatchTable.from_log(log, known)
-        BatchesPointer(table.write(home.location_of(folder)), version).write(folder)
-        return cls(table, definition, files, where, lambda: log)
+            return cls(known, definition, files, where, logs.read, appends)
+        recent, table = None, None
+        if former and known and former.kept == logs.kept_version(int(known.number[-1])):
+            recent = logs.read(since=int(known.number[-1]))
+            table = known.extend(recent)
+        if recent is None or table is None:
+            log = logs.read()
+            recent, table, read = None, BatchTable.from_log(log, known), lambda: log
+        else:
+            read = logs.read
+        kept = logs.kept_version(int(table.number[-1]))
+        BatchesPointer(table.write(home.location_of(folder)), version, kept).write(folder)
+        return cls(table, definition, files, where, read, appends, recent)
 
     @cached_property
     def _places(self) -> _Places:
-        return _Places.from_log(self._read(), self._definition, self._files, self._where)
+        return _Places.from_log(self._read(), self._definition, self._files, self._appends, self._where)
 
     def is_current(self, batch: PreparedBatch) -> bool:
         """Return whether the arrival times in a prepared batch are those that a new preparation would write."""
@@ -171,11 +199,19 @@ class JobBatches:
 
     def _find_rows(self, rows: pa.Table) -> _Longs:
         """Return the row of the table for each record; the number of rows for a record that no batch has read."""
-        unread = len(self.table.number)
-        places = self._places
+        if self._recent and self._definition.source.partition:
+            where = self._definition, self._files, self._appends, self._where
+            found = self._find_places(_Places.from_log(self._recent, *where), rows, len(self._recent.batches))
+            if found.all():  # row 0 can also be that of an earlier batch
+                return found + len(self.table.number) - len(self._recent.batches)
+        return self._find_places(self._places, rows, len(self.table.number))
+
+    def _find_places(self, places: _Places, rows: pa.Table, unread: int) -> _Longs:
         if places.position is None:
             uris = pc.fill_null(rows[FILE], "").combine_chunks().dictionary_encode()
-            found = [places.rows_by_path.get(_path_of(uri), unread) for uri in uris.dictionary.to_pylist()]
+            paths = [path_of_uri(uri) for uri in uris.dictionary.to_pylist()]
+            self._require_retained(paths)
+            found = [places.rows_by_path.get(path, unread) for path in paths]
             by_record: _Longs = np.array(found, dtype=np.int64)[uris.indices.to_numpy()]
             return by_record
         position = places.position
@@ -188,6 +224,22 @@ class JobBatches:
             name = partition.removeprefix(position.prefix)
             result[own] = places.lookup.find_rows_of_offsets(places.topic, name, offsets[own])
         return result
+
+    def _require_retained(self, paths: Iterable[str]) -> None:
+        """Check that the table still has the snapshots that added files.
+
+        Raises:
+            PlanError: with the file, and its snapshot.
+        """
+        older = self._appends.older if self._appends else {}
+        for path in paths:
+            if path in older:
+                first = self._read().batches[0].number
+                msg = (
+                    f"snapshot {older[path]} has expired, so it is not known whether batch {first}, or one before"
+                    f" it, has read the file that the snapshot added: {path} ({self._where})"
+                )
+                raise PlanError(msg)
 
 
 def keep_job_batches(definition: Definition, home: Home) -> dict[str, KeptBatches]:
@@ -211,8 +263,3 @@ def keep_job_batches(definition: Definition, home: Home) -> dict[str, KeptBatche
 def _kept_location(definition: Definition, home: Home) -> str:
     """Return the folder of kept batches in the home, for a definition with resolved paths."""
     return home.location_of(batches_folder(definition, home) / "kept")
-
-
-def _path_of(uri: str) -> str:
-    """Return the path of a raw file on a disk, or its address in a store."""
-    return unquote(urlsplit(uri).path) if uri.startswith("file:") else unquote(uri)

@@ -114,7 +114,7 @@ def _prepare_single_source(request: _Request, *, is_needed: bool) -> PreparedFil
         if definition.watermark.job_logs:
             from backstream.workflow.inputs.job_batches import JobBatches  # other sources need no such import
 
-            job = JobBatches.load(definition, home, source.files, where)
+            job = JobBatches.load(definition, home, source.files, where, source.appends)
         changes = prepared.find_changes(source.files, pinned, job.is_current if job else lambda _: True)
         listing, files = _choose_files(source, changes.new_files, request.needed, prepared.folder)
         prepared.remove_drafts()

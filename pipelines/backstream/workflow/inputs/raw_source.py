@@ -16,6 +16,7 @@ from backstream.definition.prepared import (
     copies_folder,
     list_paths,
     prepared_folder,
+    reads_appends,
     reason_to_convert,
     reason_to_copy,
     transformation,
@@ -33,6 +34,7 @@ from backstream.workflow.runners import Runner
 if TYPE_CHECKING:
     from backstream.chunks.preparation.settings import Preparation
     from backstream.lake.source_tables import SourceTableState, TableFiles
+    from backstream.structured_streaming.table_appends import TableAppends
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +61,21 @@ class RawSource:
             listing = list_source(definition.source, where)
             yield cls(definition, where, listing.files, ignored=listing.ignored)
             return
+        from backstream.lake.appended_files import list_appended_files
         from backstream.lake.source_tables import list_table_files, open_source_table
 
-        name = str(definition.source.path)
+        name, last = str(definition.source.path), _load_table_state(definition, home)
         with open_source_table(name, home, where) as table:
-            listed = list_table_files(table, definition.source, _load_table_state(definition, home), where)
+            if reads_appends(definition):
+                listed = list_appended_files(table, name, last, where)
+            else:
+                listed = list_table_files(table, definition.source, last, where)
             yield cls(definition, where, listed.state.source_files(), listed)
+
+    @property
+    def appends(self) -> TableAppends | None:
+        """What a table appended, if a streaming job read it; None for other sources."""
+        return self.table.appends if self.table else None
 
     @property
     def is_local(self) -> bool:
