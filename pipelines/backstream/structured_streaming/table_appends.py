@@ -29,7 +29,7 @@ class AppendedFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TableAppends:
-    """What the snapshots of a table added.
+    """The files that the snapshots of a table added.
 
     Attributes:
         table: the name of the table.

@@ -74,7 +74,7 @@ class RawSource:
 
     @property
     def appends(self) -> TableAppends | None:
-        """What a table appended, if a streaming job read it; None for other sources."""
+        """The appended files of a table, if a streaming job read it; None for other sources."""
         return self.table.appends if self.table else None
 
     @property
