@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -79,10 +79,14 @@ class BatchTable:
         number = np.array([batch.number for batch in log.batches], dtype=np.int64)
         watermark_ms = np.array([batch.watermark_ms for batch in log.batches], dtype=np.int64)
         began_ms = np.array([batch.began_ms for batch in log.batches], dtype=np.int64)
-        is_after_gap = np.array(_list_flags(log, _is_after_gap), dtype=bool)
         counts = [-1 if batch.records is None else batch.records for batch in log.batches]
         records = np.array(counts, dtype=np.int64)
-        is_empty, is_restart = (np.array(_list_flags(log, has), dtype=bool) for has in (_is_empty, _is_restart))
+        pairs = list(pairwise([Batch(-1, 0, {}), *log.batches]))
+        # Spark runs a batch without data to emit windows.
+        is_empty = np.array([one.ends == two.ends for one, two in pairs], dtype=bool)
+        is_after_gap = (np.diff(number, prepend=-1) > 1) & ~is_empty
+        ids = [(one.start_id, two.start_id) for one, two in pairs]
+        is_restart = np.array([None not in pair and pair[0] != pair[1] for pair in ids], dtype=bool)
         clock, arrival_ms = uuid.uuid4().hex[:12], _ascend(began_ms)
         flags = is_empty, is_restart
         own = cls(number, watermark_ms, arrival_ms, is_after_gap, records, *flags, clock, len(log.source_names))
@@ -241,26 +245,6 @@ class BatchTable:
         if not (ascending_ms[places] == former.arrival_ms).all():
             return None
         return replace(self, arrival_ms=ascending_ms, clock=former.clock)
-
-
-def _list_flags(log: BatchLog, has: Callable[[Batch, Batch], bool]) -> list[bool]:
-    """Return for each batch whether it has a property, by the known batch before it."""
-    return [has(one, two) for one, two in pairwise([Batch(-1, 0, {}), *log.batches])]
-
-
-def _is_after_gap(one: Batch, two: Batch) -> bool:
-    """Return whether batches between two known ones may have read records."""
-    return two.number > one.number + 1 and two.ends != one.ends
-
-
-def _is_empty(one: Batch, two: Batch) -> bool:
-    """Return whether a batch had no data; Spark ran it to emit windows."""
-    return two.ends == one.ends
-
-
-def _is_restart(one: Batch, two: Batch) -> bool:
-    """Return whether the query was started again before a batch; only reports show it."""
-    return None not in (one.start_id, two.start_id) and one.start_id != two.start_id
 
 
 def _ascend(times_ms: Longs) -> Longs:

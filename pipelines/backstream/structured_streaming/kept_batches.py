@@ -21,6 +21,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from pydantic_core import from_json
+
 from backstream.errors import SpecError
 from backstream.storage.files import write_text
 from backstream.storage.stores import Stores, explain_reading, is_in_store
@@ -192,7 +194,8 @@ def _files_by_batch(log: BatchLog, source: str) -> dict[int, dict[str, int]]:
 def _parse_lines(text: str, place: str) -> BatchLog:
     lines = text.splitlines()
     try:
-        return _parse_contents(json.loads(f"[{','.join(lines)}]"), place)
+        # In this form, half a million lines take a quarter less time than with `json`.
+        return _parse_contents(from_json(f"[{','.join(lines)}]", cache_strings="keys"), place)
     except (ValueError, KeyError, TypeError, AttributeError):
         for number, line in enumerate(lines, 1):
             try:
