@@ -608,6 +608,10 @@ PROBLEMS: Mapping[str, tuple[dict[str, str], str]] = {
         {"window": 'kind = "session"\ngap = "5m"', "watermark": f'{BOTH}\nlate_by = "own_batch"'},
         "watermark.late_by = 'own_batch' is not possible with window.kind = 'session'",
     ),
+    "undecided sessions": (
+        {"window": 'kind = "session"\ngap = "5m"', "watermark": f'{BOTH}\nundecided = "count"'},
+        "watermark.undecided is not possible with window.kind = 'session'",
+    ),
     "lateness": ({"watermark": f'{CHECKPOINT}\n\n[lateness]\nallowed = "1h"'}, "lateness.allowed has no meaning"),
     "ticks": ({"watermark": f'{CHECKPOINT}\nemit_interval = "1s"'}, "emit_interval has no meaning"),
 }
