@@ -66,7 +66,7 @@ def _column_comments(definition: Mapping[str, Any]) -> dict[str, str]:
     computed = {**definition.get("aggregates", {}), **definition.get("derive_after", {})}
     top = definition.get("top") or {}
     rank = {top["rank"]: f"rank by {top['by']}"} if top.get("rank") else {}
-    zone, local = definition["window"].get("time_zone"), ("window_start", "window_end", "event_time")
+    zone, local = definition.get("window", {}).get("time_zone"), ("window_start", "window_end", "event_time")
     times = {name: f"{_COMMENTS[name]}; local time of {zone}, as if it were UTC" for name in local} if zone else {}
     texts = {name: str(expression) for name, expression in computed.items()}
     return {**_COMMENTS, **times, **keys, **texts, **rank}
