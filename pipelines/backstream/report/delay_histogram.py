@@ -55,7 +55,7 @@ def _column(expression: str, plan: Plan) -> TimeColumn:
 
 def _scan_delays_ms(path: str, times: Sequence[TimeColumn], plan: Plan) -> Longs:
     parts = [np.array([], dtype=np.int64)]
-    zone = find_zone(plan.definition["window"].get("time_zone"))
+    zone = find_zone(plan.definition.get("window", {}).get("time_zone"))
     for rows in scan_row_groups(path, [column.name for column in times]):
         complete = rows.drop_null()
         if complete.num_rows:

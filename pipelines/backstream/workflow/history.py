@@ -94,7 +94,7 @@ def _find_time_zone(home: Home, state: snapshots.TableState | None) -> str | Non
     """Return the time zone of the windows of the run that made a state."""
     folder = Runs(home).find(state.run_id) if state and state.run_id else None
     with suppress(PlanError):  # of another version of backstream
-        return Plan.read(folder.plan).definition["window"].get("time_zone") if folder else None
+        return Plan.read(folder.plan).definition.get("window", {}).get("time_zone") if folder else None
     return None
 
 
